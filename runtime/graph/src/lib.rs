@@ -1,0 +1,1 @@
+//! Plain data both halves share; no logic, no async.

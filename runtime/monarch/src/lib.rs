@@ -1,0 +1,1 @@
+//! The crate to embed: `Engine::run`. The real `World` lives here.

@@ -1,0 +1,1 @@
+//! QUIC endpoints, identities, streams. Invariant: bytes only, it knows no message.

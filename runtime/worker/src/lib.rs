@@ -1,0 +1,1 @@
+//! Executes tasks; decides nothing. Invariant: never sees the language.
