@@ -1,1 +1,22 @@
-//! Plain data both halves share; no logic, no async.
+//! Plain data that both halves share: spans, shapes, the tensor graph, the plan with its
+//! TaskGraph, and the few pure rules that everyone must agree on to the bit (how samples fall into
+//! shards, the tree in which gradients are summed, counter-based random numbers).
+//!
+//! Invariants: no I/O, no clock, no threads, no knowledge of the language, of a device or of a
+//! network. Everything here can be encoded, compared and hashed.
+
+pub mod id;
+pub mod op;
+pub mod philox;
+pub mod plan;
+pub mod shape;
+pub mod span;
+pub mod task;
+pub mod tree;
+
+pub use id::{BucketId, NodeId, TaskId, WeightId};
+pub use op::{BinaryOp, CompareOp, Einsum, Graph, Node, Op, ReduceOp, UnaryOp};
+pub use plan::*;
+pub use shape::{DType, Dim, Shape, rank_range, shard_range};
+pub use span::Span;
+pub use task::{Stream, Task, TaskGraph, TaskKind};

@@ -1,0 +1,427 @@
+//! The plan: all that a cluster needs to carry out a training job, and nothing it must guess.
+
+use crate::{BucketId, DType, Graph, NodeId, Span, TaskGraph, WeightId};
+use wincode::{SchemaRead, SchemaWrite};
+
+/// A training job, resolved: no names to look up, no value to be known later.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Plan {
+    /// Name of the `train` block.
+    pub name: String,
+    /// Files that spans refer to: shown names, in order of their numbers.
+    pub files: Vec<String>,
+    pub seed: u64,
+    pub weights: Vec<Weight>,
+    pub data: Data,
+    pub train: Training,
+    /// At most one today; a list so that a job may evaluate on several sets.
+    pub evals: Vec<Evaluation>,
+    pub optimizer: Optimizer,
+    pub schedule: Schedule,
+    /// Optimizer steps of the whole run.
+    pub steps: u64,
+    /// Samples of a full step, over all workers.
+    pub batch: u64,
+    /// Pieces into which each step's batch is cut; fixed by the program, never by the cluster.
+    pub shards: u32,
+    /// Skip the last, smaller batch of an epoch.
+    pub drop_last: bool,
+    pub buckets: Vec<Bucket>,
+    pub tasks: TaskGraph,
+    pub eval_every: Option<Every>,
+    pub checkpoint: Option<CheckpointPolicy>,
+    pub rules: Vec<Rule>,
+    /// Reductions start while backward goes on. Never changes a bit of the result.
+    pub overlap: bool,
+}
+
+/// A named parameter tensor, float32 master copy.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Weight {
+    /// Path in the model: `blocks.0.attn.qkv`.
+    pub name: String,
+    pub shape: Vec<u64>,
+    /// Symbolic axes for people and for re-sharding: `["3", "D", "H", "K"]`.
+    pub axes: Vec<String>,
+    pub init: Init,
+    /// False for frozen weights: no gradient, no update.
+    pub trainable: bool,
+    pub span: Span,
+}
+
+impl Weight {
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+/// Initial value of a weight. Random ones are functions of (seed, name, element).
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub enum Init {
+    Zeros,
+    Ones,
+    Constant(f64),
+    /// Mean 0, this standard deviation (Box-Muller over Philox).
+    Normal(f64),
+    /// Uniform in [-bound, bound).
+    Uniform(f64),
+    /// Tensor `name` of a safetensors file, float32, the same shape.
+    File {
+        path: String,
+        name: String,
+    },
+}
+
+/// A compiled program for one shard.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Program {
+    pub graph: Graph,
+    /// Columns that the program reads, in order of `Op::Column` numbers.
+    pub columns: Vec<Column>,
+    pub memory: MemoryPlan,
+}
+
+/// A column of the data set as a program reads it.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Column {
+    pub name: String,
+    pub dtype: DType,
+    /// Lengths after the sample axis.
+    pub shape: Vec<u64>,
+    /// Ids must lie in 0..limit (a vocabulary, a number of classes), when known.
+    pub below: Option<u64>,
+    pub span: Span,
+}
+
+/// Where each node's result lies in the arena of a lane: planned once for the largest shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct MemoryPlan {
+    /// Size of the arena in f32 elements, for a shard of `max_samples`.
+    pub arena: u64,
+    pub max_samples: u64,
+    /// Per node: its place.
+    pub places: Vec<Place>,
+}
+
+/// Where a node's result lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub enum Place {
+    /// Offset in the lane's arena, in f32 elements, a multiple of 16.
+    Arena(u64),
+    /// The weight itself.
+    Weight(u32),
+    /// The column buffer of the shard.
+    Column(u32),
+    /// The gradient of a weight: written straight into the shard's gradient slab at this offset.
+    Gradient(u64),
+    /// Same memory as another node (a reshape).
+    Alias(NodeId),
+    /// Never computed (dead, or folded into its user).
+    None,
+}
+
+/// The training program with its loss.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Training {
+    pub program: Program,
+    pub loss: Ratio,
+    /// Nodes `0..forward` are the forward pass.
+    pub forward: u32,
+    /// Gradient of the loss's numerator for each weight, where it has one.
+    pub gradients: Vec<Option<NodeId>>,
+}
+
+/// A mean over the whole batch: sums over shards of both, divided once.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Ratio {
+    pub name: String,
+    /// Tensor whose elements are summed (in f64, row-major order): the numerator of the shard.
+    pub numerator: NodeId,
+    pub denominator: Count,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub enum Count {
+    /// This many per sample.
+    PerSample(u64),
+    /// The sum of a tensor (weights of targets).
+    Sum(NodeId),
+}
+
+/// Evaluation: every sample of a split exactly once (or the first `batches`), no update.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Evaluation {
+    /// `eval`: metrics are reported as `eval.loss`, `eval.accuracy`.
+    pub name: String,
+    pub program: Program,
+    pub metrics: Vec<Ratio>,
+    /// Batches of `Plan::batch` samples; None for the whole split.
+    pub batches: Option<u64>,
+}
+
+/// Bytes of gradient that travel together, in the order in which backward completes them.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Bucket {
+    pub id: BucketId,
+    /// First element in the gradient slab; a multiple of 16.
+    pub start: u64,
+    /// Elements, padding included; a multiple of 16.
+    pub elements: u64,
+    pub parts: Vec<Part>,
+}
+
+/// A weight's gradient within the slab. A weight is never split over buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Part {
+    pub weight: WeightId,
+    /// First element in the gradient slab (not in the bucket).
+    pub start: u64,
+    pub elements: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Optimizer {
+    pub kind: OptimizerKind,
+    /// Global-norm clipping (Pascanu et al. 2013) before the update.
+    pub clip: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub enum OptimizerKind {
+    /// v = momentum * v + (g + decay * w); w -= lr * v.
+    Sgd { momentum: f64, decay: f64 },
+    /// Decoupled weight decay (Loshchilov & Hutter 2019), bias-corrected moments.
+    AdamW { beta1: f64, beta2: f64, eps: f64, decay: f64 },
+}
+
+impl OptimizerKind {
+    /// Names of the state tensors kept per weight, in order.
+    pub fn slots(&self) -> &'static [&'static str] {
+        match self {
+            OptimizerKind::Sgd { .. } => &["momentum"],
+            OptimizerKind::AdamW { .. } => &["exp_avg", "exp_avg_sq"],
+        }
+    }
+}
+
+/// Learning rate as a function of the optimizer step: pieces one after another. The last piece
+/// goes on for ever (a finished cosine stays at its end).
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Schedule {
+    pub pieces: Vec<Piece>,
+}
+
+/// `value(s)` for s = 0.. within the piece.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Piece {
+    pub curve: Curve,
+    /// Steps.
+    pub length: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub enum Curve {
+    Constant(f64),
+    /// to * (s + 1) / length.
+    Warmup {
+        to: f64,
+    },
+    /// from + (to - from) * s / length.
+    Linear {
+        from: f64,
+        to: f64,
+    },
+    /// to + (from - to) * (1 + cos(pi * s / length)) / 2.
+    Cosine {
+        from: f64,
+        to: f64,
+    },
+}
+
+impl Schedule {
+    /// Learning rate of optimizer step `step` (counted from 0).
+    pub fn at(&self, step: u64) -> f64 {
+        let mut s = step;
+        for (i, piece) in self.pieces.iter().enumerate() {
+            if s < piece.length || i + 1 == self.pieces.len() {
+                return piece.curve.at(s.min(piece.length), piece.length);
+            }
+            s -= piece.length;
+        }
+        0.0
+    }
+}
+
+impl Curve {
+    fn at(self, s: u64, length: u64) -> f64 {
+        let part = if length == 0 { 1.0 } else { s as f64 / length as f64 };
+        match self {
+            Curve::Constant(v) => v,
+            Curve::Warmup { to } if length == 0 => to,
+            Curve::Warmup { to } => to * (s.min(length - 1) + 1) as f64 / length as f64,
+            Curve::Linear { from, to } => from + (to - from) * part,
+            Curve::Cosine { from, to } => to + (from - to) * (1.0 + cos_pi(part)) / 2.0,
+        }
+    }
+}
+
+/// cos(pi * x) for x in 0..=1 by a polynomial, so that no machine's libm has a say in the
+/// learning rate: Taylor about the nearest of 0, 1/2 and 1, error below 1e-15.
+fn cos_pi(x: f64) -> f64 {
+    if x > 0.5 {
+        return -cos_pi(1.0 - x);
+    }
+    if x > 0.25 {
+        return sin_poly(std::f64::consts::PI * (0.5 - x));
+    }
+    let y = std::f64::consts::PI * x;
+    let z = y * y;
+    let mut term = 1.0;
+    let mut sum = 1.0;
+    for n in 1..10 {
+        term *= -z / f64::from((2 * n - 1) * (2 * n));
+        sum += term;
+    }
+    sum
+}
+
+fn sin_poly(y: f64) -> f64 {
+    let z = y * y;
+    let mut term = y;
+    let mut sum = y;
+    for n in 1..10 {
+        term *= -z / f64::from((2 * n) * (2 * n + 1));
+        sum += term;
+    }
+    sum
+}
+
+/// The data set of a job.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Data {
+    pub source: Source,
+    /// Parts of the set, in order; `train` is one of them.
+    pub splits: Vec<Split>,
+    pub order: Order,
+    pub span: Span,
+}
+
+/// Samples `start..end` of the set.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Split {
+    pub name: String,
+    pub start: u64,
+    pub end: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub enum Order {
+    /// A permutation per epoch, computed from (seed, epoch).
+    Shuffled,
+    /// As stored.
+    File,
+}
+
+/// Where samples come from. Files carry a hash: every worker must see the same bytes.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub enum Source {
+    /// Bundled: 1,797 images of 8 x 8 (x f32[64] scaled to 0..1, y i32). Shuffled once by a
+    /// fixed permutation before it is split, since neighbours in the file share a writer.
+    Digits,
+    /// Columns of a safetensors file; the first axis of each counts samples.
+    Tensors { file: DataFile },
+    /// Windows of `window` + 1 characters, side by side (ids, next: i32[window]). The files are
+    /// joined in this order. `train` and `eval` are cut by position in the text.
+    Text { files: Vec<DataFile>, window: u64, vocabulary: Vec<char> },
+}
+
+/// A file as the planner saw it.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct DataFile {
+    pub path: String,
+    pub bytes: u64,
+    pub sha256: [u8; 32],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub enum Every {
+    Steps(u64),
+    /// Decided by the controller's clock; takes hold at a step that it names. Milliseconds.
+    Time(u64),
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct CheckpointPolicy {
+    pub every: Option<Every>,
+    /// Newest whole ones kept.
+    pub keep: u64,
+    /// Directory; `{run.id}` is replaced when the run starts.
+    pub to: String,
+    pub span: Span,
+}
+
+/// `on eval.accuracy(above = 98%) => stop`.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Rule {
+    /// `eval.accuracy`, `eval.loss`, `loss`.
+    pub metric: String,
+    pub above: Option<f64>,
+    pub below: Option<f64>,
+    pub action: Action,
+    pub span: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub enum Action {
+    Stop,
+    Checkpoint,
+}
+
+impl Plan {
+    /// f32 elements of the gradient slab.
+    pub fn slab_elements(&self) -> u64 {
+        self.buckets.last().map_or(0, |b| b.start + b.elements)
+    }
+
+    /// Samples of the split, if there is one of that name.
+    pub fn split(&self, name: &str) -> Option<&Split> {
+        self.data.splits.iter().find(|s| s.name == name)
+    }
+
+    /// Optimizer steps in one epoch of the `train` split.
+    pub fn steps_per_epoch(&self) -> u64 {
+        let n = self.split("train").map_or(0, |s| s.end - s.start);
+        let batch = self.batch.max(1);
+        if self.drop_last { n / batch } else { n.div_ceil(batch) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cosine_is_a_cosine() {
+        for i in 0..=1000 {
+            let x = f64::from(i) / 1000.0;
+            let want = (std::f64::consts::PI * x).cos();
+            assert!((cos_pi(x) - want).abs() < 1e-15, "{x}");
+        }
+    }
+
+    #[test]
+    fn schedules_chain() {
+        let schedule = Schedule {
+            pieces: vec![
+                Piece { curve: Curve::Warmup { to: 0.003 }, length: 4 },
+                Piece { curve: Curve::Cosine { from: 0.003, to: 0.0003 }, length: 8 },
+            ],
+        };
+        assert_eq!(schedule.at(0), 0.00075);
+        assert_eq!(schedule.at(3), 0.003);
+        assert_eq!(schedule.at(4), 0.003);
+        assert!((schedule.at(5) - 0.002_897_237_368_890_237_4).abs() < 1e-15);
+        assert_eq!(schedule.at(12), 0.0003);
+        assert_eq!(schedule.at(1_000), 0.0003);
+    }
+}
