@@ -1,0 +1,223 @@
+use crate::codec::Message;
+use monarch_graph::Plan;
+use wincode::{SchemaRead, SchemaWrite};
+
+/// A worker introduces itself; the first frame on its control stream.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Hello {
+    /// `CARGO_PKG_VERSION` of the worker.
+    pub version: String,
+    /// Name of the machine, for people.
+    pub host: String,
+    /// Equal for processes that can share memory: boot id and user id.
+    pub shm_domain: String,
+    pub pid: u32,
+    /// Processors that the worker may use.
+    pub cores: u32,
+    /// Where its peers reach it, `ip:port`.
+    pub peer_address: String,
+    /// Hash of the job that the worker was started for, when it was given one.
+    pub job: Option<[u8; 32]>,
+    /// Echo of the number that the controller gave a process it started itself.
+    pub slot: Option<u32>,
+}
+
+/// What the controller says to a worker.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub enum ToWorker {
+    /// Not welcome, and why: wrong version, wrong job, cluster full.
+    Refused { why: String },
+    /// The job and the worker's place in it. Answered by `Ready` or `Failed`.
+    Start(Start),
+    /// Run steps up to `until` (exclusive), with what is due after some of them. Steps already
+    /// run are not run again; a later window extends an earlier one.
+    Window(Window),
+    /// Answered by `Pong` with the same number.
+    Ping(u64),
+    /// The run is over: answer `Finished`, then leave.
+    Finish,
+    /// Leave now; nothing is saved.
+    Abort { why: String },
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Start {
+    pub plan: Plan,
+    pub run: String,
+    pub rank: u32,
+    pub world: u32,
+    /// Lanes: threads that compute shards.
+    pub threads: u32,
+    /// Which transport carries gradients.
+    pub links: Links,
+    /// Continue from this checkpoint directory.
+    pub resume: Option<String>,
+    /// Step at which the run starts (0, or the checkpoint's).
+    pub first_step: u64,
+    /// Record spans of these steps for the trace.
+    pub trace: Vec<u64>,
+}
+
+/// How gradients travel between the workers of a job.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub enum Links {
+    /// One worker alone.
+    None,
+    /// All on one host: a file in memory that everyone maps, `bytes` long.
+    SharedMemory { path: String, bytes: u64 },
+    /// QUIC; addresses in order of rank.
+    Quic { peers: Vec<String> },
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Window {
+    pub until: u64,
+    pub due: Vec<Due>,
+}
+
+/// Something to do when `step` steps are done, before step number `step` begins.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Due {
+    pub step: u64,
+    pub what: DueKind,
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub enum DueKind {
+    /// Run evaluation number `.0` of the plan.
+    Evaluate(u32),
+    /// Write this worker's part of a checkpoint into the directory (which exists).
+    Save { directory: String },
+}
+
+/// What a worker says to the controller.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub enum FromWorker {
+    Hello(Hello),
+    /// Data opened, weights set, peers connected.
+    Ready(Ready),
+    Step(StepReport),
+    Evaluated(EvalReport),
+    Saved(SaveReport),
+    Pong(u64),
+    Finished(Finished),
+    Failed(Failure),
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Ready {
+    /// Fingerprint of the weights before the first step: equal on all ranks.
+    pub fingerprint: String,
+    /// Bytes this worker holds: weights, gradients, optimizer, activations.
+    pub bytes: u64,
+    /// Vector instructions in use: `avx512`, `avx2`, `scalar`.
+    pub isa: String,
+    pub threads: u32,
+}
+
+/// One step as one worker saw it. Loss and norm are those of the whole batch, equal on all
+/// ranks to the bit.
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct StepReport {
+    pub step: u64,
+    pub epoch: u64,
+    /// Samples of the whole batch.
+    pub samples: u64,
+    pub loss: f64,
+    pub grad_norm: f64,
+    pub lr: f64,
+    pub phases: Phases,
+    /// Filled for traced steps.
+    pub spans: Vec<TraceSpan>,
+}
+
+/// Where a step's time went on one worker, nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Phases {
+    pub total_ns: u64,
+    pub data_ns: u64,
+    /// Computing threads busy with forward and backward (wall time of the compute phase).
+    pub compute_ns: u64,
+    /// Compute had ended and a reduction had not: communication that overlap did not hide.
+    pub wait_ns: u64,
+    /// Communication thread busy or waiting for peers.
+    pub communication_ns: u64,
+    pub update_ns: u64,
+    /// Gradient bytes sent to other workers.
+    pub sent_bytes: u64,
+}
+
+/// One task on one stream of one worker, for the Chrome trace.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct TraceSpan {
+    pub name: String,
+    /// 0.. are lanes, then `communication`, `host`.
+    pub stream: String,
+    /// Nanoseconds of CLOCK_MONOTONIC of that host.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Gradient bytes, for communication.
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct EvalReport {
+    /// Steps done when it ran.
+    pub step: u64,
+    pub evaluation: u32,
+    /// Values in the order of the plan's metrics.
+    pub values: Vec<f64>,
+    pub samples: u64,
+    pub nanoseconds: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct SaveReport {
+    pub step: u64,
+    /// Name within the directory; None when this rank had nothing to write.
+    pub file: Option<SavedFile>,
+    /// Fingerprint of all weights at this step.
+    pub fingerprint: String,
+    pub nanoseconds: u64,
+    /// Why the file could not be written.
+    pub error: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct SavedFile {
+    pub name: String,
+    pub bytes: u64,
+    pub sha256: [u8; 32],
+    pub tensors: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
+pub struct Finished {
+    /// Steps done.
+    pub step: u64,
+    pub fingerprint: String,
+}
+
+/// The first thing that went wrong on a worker.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Failure {
+    /// Step at hand, if any.
+    pub step: Option<u64>,
+    /// Task at hand: `forward`, `reduce bucket 2`, `load data`.
+    pub task: String,
+    pub message: String,
+    /// Line of the job, when one is to blame.
+    pub span: Option<monarch_graph::Span>,
+    /// Rank whose loss was noticed, when that is the cause: its own report says more.
+    pub lost_peer: Option<u32>,
+}
+
+impl Message for Plan {
+    const WHAT: &'static str = "plan";
+}
+impl Message for ToWorker {
+    const WHAT: &'static str = "message from the controller";
+}
+impl Message for FromWorker {
+    const WHAT: &'static str = "message from a worker";
+}
