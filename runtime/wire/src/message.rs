@@ -69,6 +69,9 @@ pub enum Links {
     Quic { peers: Vec<String> },
 }
 
+/// Each due is sent exactly once, in the order in which dues are carried out. A due at `until`
+/// may come with the window that ends there or with a later one of the same `until`: a worker
+/// that has reached `until` waits for either a further step or a due at hand.
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
 pub struct Window {
     pub until: u64,
@@ -160,6 +163,7 @@ pub struct TraceSpan {
     pub bytes: u64,
 }
 
+/// Every rank reports each evaluation once; values are equal on all ranks to the bit.
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
 pub struct EvalReport {
     /// Steps done when it ran.
@@ -171,6 +175,7 @@ pub struct EvalReport {
     pub nanoseconds: u64,
 }
 
+/// Every rank reports each save once, also a failed one, after which it goes on.
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
 pub struct SaveReport {
     pub step: u64,
