@@ -9,5 +9,28 @@
 //!   children's. Comments are kept beside the tree, so that nothing of the text is lost.
 //! - No expression is deeper than [`ast::MAX_DEPTH`], so that a recursive visitor is safe.
 //! - No I/O.
+//!
+//! Three passes, each linear: `scan` closes brackets and cuts the file into items; the grammar
+//! `mon.pest`, which is total, reads each item; `build` makes the tree and turns the grammar's
+//! holes and junk into diagnostics.
 
 pub mod ast;
+mod build;
+mod lex;
+mod parse;
+mod scan;
+mod slip;
+
+pub use parse::{decode, parse, too_large};
+pub use scan::MAX_NESTING;
+
+/// Largest program that is read, in bytes.
+pub const MAX_BYTES: usize = 16 << 20;
+
+/// Most diagnostics given for one file: whoever has more needs another look, not more lines.
+pub const MAX_DIAGNOSTICS: usize = 100;
+
+/// Words that cannot be names.
+pub fn reserved_words() -> &'static [&'static str] {
+    &lex::RESERVED
+}

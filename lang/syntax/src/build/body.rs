@@ -1,0 +1,567 @@
+//! What stands in braces: entries of bodies and records, statements of scripts.
+
+use monarch_diagnostic::{Diagnostic, Span};
+
+use super::{Builder, P, Siblings, with_docs};
+use crate::ast::{
+    Assert, Assign, Block, Body, Broken, Entry, EntryKind, Expr, ExprKind, Func, Hook, Ident, Path,
+    Record, RecordEntry, Rule as AxisRule, Script, Stmt, TensorType, Weight,
+};
+use crate::lex;
+use crate::parse::Rule;
+use crate::slip;
+
+impl<'t> Builder<'t> {
+    pub(super) fn body(&mut self, pair: P<'t>) -> Body {
+        let span = self.span(&pair);
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut siblings = Siblings::default();
+        let mut comma = Some(span);
+        for part in pair.into_inner() {
+            self.sibling(&mut siblings, part, |this, part| match part.as_rule() {
+                Rule::comma => this.comma(&part, &mut comma),
+                rule => {
+                    comma = None;
+                    if rule == Rule::junk_line && this.no_value_before(&part, entries.last()) {
+                        return;
+                    }
+                    let docs = this.docs_before(this.start(&part));
+                    this.entry(part, docs, &mut entries);
+                }
+            });
+        }
+        Body { span, entries }
+    }
+
+    /// A comma ends an entry; two in a row, or one in front, end nothing.
+    fn comma(&mut self, part: &P<'t>, last: &mut Option<Span>) {
+        let span = self.span(part);
+        if last.is_some() {
+            self.error(
+                Diagnostic::error("M0001", "this comma ends nothing")
+                    .label(span, "nothing before it")
+                    .fix("remove it", span, ""),
+            );
+        }
+        *last = Some(span);
+    }
+
+    /// `lr =` at the end of a line takes the next line's first word for its value.
+    fn no_value_before(&mut self, junk: &P<'t>, before: Option<&Entry>) -> bool {
+        let Some(EntryKind::Assign(assign)) = before.map(|entry| &entry.kind) else { return false };
+        let (path, value) = (assign.path.span, assign.value.span);
+        let between = self.text.get(path.end as usize..value.start as usize).unwrap_or("");
+        let taken = matches!(assign.value.kind, ExprKind::Name(_)) && between.contains('\n');
+        if !taken || !junk.as_str().starts_with('=') {
+            return false;
+        }
+        let end = path.end + between.trim_end().len() as u32;
+        let title = format!("`{}` has no value", assign.path.text());
+        let place = Span { start: path.start, end, ..path };
+        self.error(Diagnostic::error("M0001", title).label(place, "expected a value after `=`"));
+        true
+    }
+
+    fn entry(&mut self, part: P<'t>, docs: Vec<crate::ast::Doc>, entries: &mut Vec<Entry>) {
+        let mut push = |docs: Vec<_>, span, kind| {
+            entries.push(Entry { span: with_docs(&docs, span), docs, kind });
+        };
+        match part.as_rule() {
+            Rule::hook => {
+                let hook = self.hook(part);
+                push(docs, hook.span, EntryKind::Hook(hook));
+            }
+            Rule::named => {
+                for (span, kind) in self.named(part) {
+                    push(docs.clone(), span, kind);
+                }
+            }
+            _ => {
+                self.junk_entry(&part);
+                let broken = self.broken(&part);
+                push(docs, broken.span, EntryKind::Broken(broken));
+            }
+        }
+    }
+
+    fn junk_entry(&mut self, part: &P<'t>) {
+        let token = lex::next(self.text, self.start(part));
+        let help = match token.text(self.text) {
+            word @ ("let" | "assert") => format!("`{word}` stands in scripts and at the top level"),
+            word @ ("use" | "param" | "layer") => {
+                format!("`{word}` stands at the top level, at the beginning of a line")
+            }
+            "=" | "==" => "a setting is `name = value`".to_owned(),
+            _ => String::new(),
+        };
+        self.junk(part, &help);
+    }
+
+    pub(super) fn hook(&mut self, pair: P<'t>) -> Hook {
+        let mut span = Span { end: self.start(&pair) as u32 + 2, ..self.span(&pair) };
+        let mut event = self.no_path(span);
+        let mut args = Vec::new();
+        let mut action = Expr { span, kind: ExprKind::Broken };
+        for part in pair.into_inner() {
+            match part.as_rule() {
+                Rule::kw_on => {}
+                Rule::path => {
+                    event = self.path(&part);
+                    span = span.to(event.span);
+                }
+                Rule::no_path => self.missing(&part, span, "an event's name", "on"),
+                Rule::args => {
+                    span = span.to(self.span(&part));
+                    args = self.args(part);
+                }
+                Rule::arrow_slip => self.wrong_sign(&part, "=>", "what is to be done follows `=>`"),
+                Rule::no_arrow => {
+                    self.missing(&part, span, "`=>` and what to do", &event.text());
+                }
+                _ => {
+                    action = self.value(part, span, "=>");
+                    span = span.to(action.span);
+                }
+            }
+        }
+        Hook { span, event, args, action }
+    }
+
+    /// Another sign stands where `sign` belongs; reading goes on as if it were that.
+    pub(super) fn wrong_sign(&mut self, part: &P<'t>, sign: &str, why: &str) {
+        let span = self.span(part);
+        let title = format!("`{}` where `{sign}` belongs", part.as_str());
+        self.error(Diagnostic::error("M0010", title).label(span, why.to_owned()).fix(
+            format!("write `{sign}`"),
+            span,
+            sign,
+        ));
+    }
+
+    /// What begins with a path. A kind and a name on two lines are two entries.
+    pub(super) fn named(&mut self, pair: P<'t>) -> Vec<(Span, EntryKind)> {
+        let mut inner = pair.into_inner();
+        let (Some(path), Some(part)) = (inner.next(), inner.next()) else { return Vec::new() };
+        let path = self.path(&path);
+        match part.as_rule() {
+            Rule::assign_part => {
+                let assign = self.assign(path, part);
+                vec![(assign.span, EntryKind::Assign(assign))]
+            }
+            Rule::colon_part => vec![self.colon(path, part)],
+            Rule::rule_part => {
+                let value = part.into_inner().next();
+                let to = self.value_or_broken(value, path.span, "->");
+                let rule = AxisRule { span: path.span.to(to.span), from: path, to };
+                vec![(rule.span, EntryKind::Rule(rule))]
+            }
+            Rule::func_part => vec![self.func(path, part)],
+            Rule::block_part => self.block(path, part),
+            _ => {
+                self.bare(&path, &part);
+                vec![(path.span, broken_path(&path))]
+            }
+        }
+    }
+
+    fn value_or_broken(&mut self, pair: Option<P<'t>>, before: Span, after: &str) -> Expr {
+        match pair {
+            Some(pair) => self.value(pair, before, after),
+            None => Expr { span: before, kind: ExprKind::Broken },
+        }
+    }
+
+    fn assign(&mut self, path: Path, part: P<'t>) -> Assign {
+        let mut span = path.span;
+        let mut value = Expr { span, kind: ExprKind::Broken };
+        let mut body = None;
+        for part in part.into_inner() {
+            match part.as_rule() {
+                Rule::eq_slip => self.wrong_sign(&part, "=", "a setting is `name = value`"),
+                Rule::body => {
+                    let built = self.body(part);
+                    span = span.to(built.span);
+                    body = Some(built);
+                }
+                _ => {
+                    value = self.value(part, path.span, &format!("{} =", path.text()));
+                    span = span.to(value.span);
+                }
+            }
+        }
+        Assign { span, path, value, body }
+    }
+
+    /// `name: shape ~ init`, or `name: value` from someone used to YAML.
+    fn colon(&mut self, path: Path, part: P<'t>) -> (Span, EntryKind) {
+        let colon = self.start(&part);
+        let colon = Span::new(self.file, colon, colon + 1);
+        let mut shape: Option<TensorType> = None;
+        let mut value = Expr { span: colon, kind: ExprKind::Broken };
+        for part in part.into_inner() {
+            match (part.as_rule(), &shape) {
+                (Rule::tensor, _) => shape = Some(self.tensor(part)),
+                (Rule::init_slip, _) => self.wrong_sign(&part, "~", "a weight begins as `~ init`"),
+                (Rule::no_init, Some(shape)) => {
+                    let place = shape.span;
+                    self.no_init(&path, place, &part);
+                }
+                (_, Some(shape)) => {
+                    let before = shape.span;
+                    value = self.value(part, before, "~");
+                }
+                (_, None) => {
+                    self.colon_slip(&path, colon, &part);
+                    value = self.value(part, colon, ":");
+                }
+            }
+        }
+        let end = shape.as_ref().map_or(value.span, |shape| shape.span.to(value.span));
+        let span = path.span.to(end);
+        match (shape, path.single().cloned()) {
+            (Some(shape), Some(name)) => {
+                (span, EntryKind::Weight(Weight { span, name, shape, init: value }))
+            }
+            (Some(_), None) => {
+                let title = format!("`{}` cannot be the name of a weight", path.text());
+                let diagnostic = Diagnostic::error("M0001", title);
+                self.error(diagnostic.label(path.span, "a name without dots"));
+                (span, broken_path(&path))
+            }
+            (None, _) => (span, EntryKind::Assign(Assign { span, path, value, body: None })),
+        }
+    }
+
+    fn no_init(&mut self, path: &Path, shape: Span, hole: &P<'t>) {
+        if let Some(diagnostic) = slip::slip(self.file, self.text, self.start(hole)) {
+            return self.error(diagnostic);
+        }
+        let end = Span { start: shape.end, ..shape };
+        let title = format!("the weight `{}` does not say how it begins", path.text());
+        self.error(
+            Diagnostic::error("M0011", title)
+                .label(shape, "expected `~` and an initialiser after the shape")
+                .fix("as in `~ normal(0.02)` or `~ zeros`", end, " ~ normal(0.02)")
+                .help(format!("for a setting, write `{} = ..`", path.text())),
+        );
+    }
+
+    fn colon_slip(&mut self, path: &Path, colon: Span, value: &P<'t>) {
+        if value.as_rule() == Rule::no_value {
+            return;
+        }
+        let name = path.text();
+        let space = self.text.get(..colon.start as usize).is_some_and(|text| text.ends_with(' '));
+        let with = if space { "=" } else { " =" };
+        self.error(
+            Diagnostic::error("M0010", format!("`{name}` is set with `=`, not with `:`"))
+                .label(colon, "`:` is for the shape of a weight and for types")
+                .fix(format!("write `{name} = ..`"), colon, with),
+        );
+    }
+
+    fn func(&mut self, path: Path, part: P<'t>) -> (Span, EntryKind) {
+        let mut span = path.span;
+        let mut func = Func {
+            span,
+            name: self.no_ident(span),
+            fields: Vec::new(),
+            result: None,
+            script: Script { span, stmts: Vec::new(), value: None },
+            short: false,
+        };
+        for part in part.into_inner() {
+            match part.as_rule() {
+                Rule::fields => {
+                    span = span.to(self.span(&part));
+                    func.fields = self.fields(part);
+                }
+                Rule::tensor => {
+                    let tensor = self.tensor(part);
+                    span = span.to(tensor.span);
+                    func.result = Some(tensor);
+                }
+                Rule::no_tensor => self.missing(&part, span, "a shape like `[B, D]`", "->"),
+                Rule::script => {
+                    func.script = self.script(part);
+                    span = span.to(func.script.span);
+                }
+                Rule::eq_slip => self.wrong_sign(&part, "=", "its value follows `=`"),
+                Rule::no_func_body => {
+                    let what = "`= value` or `{ .. }`";
+                    self.missing(&part, span, what, self.text_of(span));
+                }
+                _ => {
+                    let value = self.value(part, span, "=");
+                    span = span.to(value.span);
+                    func.short = true;
+                    func.script.span = value.span;
+                    func.script.value = Some(Box::new(value));
+                }
+            }
+        }
+        func.span = span;
+        match path.single() {
+            Some(name) => func.name = name.clone(),
+            None => {
+                let title = format!("`{}` cannot be defined", path.text());
+                let diagnostic = Diagnostic::error("M0001", title);
+                self.error(diagnostic.label(path.span, "a name without dots"));
+                return (span, broken_path(&path));
+            }
+        }
+        (span, EntryKind::Func(func))
+    }
+
+    fn text_of(&self, span: Span) -> &'t str {
+        self.text.get(span.start as usize..span.end as usize).unwrap_or("")
+    }
+
+    fn block(&mut self, path: Path, part: P<'t>) -> Vec<(Span, EntryKind)> {
+        let mut span = path.span;
+        let (mut name, mut on, mut value, mut body) = (None, None, None, None);
+        for part in part.into_inner() {
+            match part.as_rule() {
+                Rule::ident => {
+                    let ident = self.ident(&part);
+                    span = span.to(ident.span);
+                    name = Some(ident);
+                }
+                Rule::kw_on => span = span.to(self.span(&part)),
+                Rule::path => {
+                    let path = self.path(&part);
+                    span = span.to(path.span);
+                    on = Some(path);
+                }
+                Rule::no_path => self.missing(&part, span, "a name", "on"),
+                Rule::eq_slip => self.wrong_sign(&part, "=", "its value follows `=`"),
+                Rule::body => {
+                    let built = self.body(part);
+                    span = span.to(built.span);
+                    body = Some(built);
+                }
+                _ => {
+                    let built = self.value(part, span, "=");
+                    span = span.to(built.span);
+                    value = Some(built);
+                }
+            }
+        }
+        self.whole_block(path, Block { span, kind: self.no_ident(span), name, on, value, body })
+    }
+
+    /// Looks at a block as a whole: its kind is one word, on the line of its name.
+    fn whole_block(&mut self, path: Path, mut block: Block) -> Vec<(Span, EntryKind)> {
+        let span = block.span;
+        let between = block
+            .name
+            .as_ref()
+            .and_then(|name| self.text.get(path.span.end as usize..name.span.start as usize));
+        if let (Some(name), true) = (&block.name, between.is_some_and(|text| text.contains('\n'))) {
+            self.stands_alone(&path, path.span);
+            let name = name.clone();
+            let rest = Span { start: name.span.start, ..span };
+            let second = match (block.value, block.on.is_some()) {
+                (Some(value), false) => EntryKind::Assign(Assign {
+                    span: rest,
+                    path: Path { span: name.span, parts: vec![name] },
+                    value,
+                    body: block.body,
+                }),
+                (value, _) => {
+                    EntryKind::Block(Block { span: rest, kind: name, name: None, value, ..block })
+                }
+            };
+            return vec![(path.span, broken_path(&path)), (rest, second)];
+        }
+        match path.single() {
+            Some(kind) => block.kind = kind.clone(),
+            None => {
+                let title = format!("`{}` does not say what to do with its block", path.text());
+                self.error(
+                    Diagnostic::error("M0001", title)
+                        .label(path.span, "a block begins with one word")
+                        .help(format!("for a setting, write `{} = ..`", path.text())),
+                );
+                return vec![(span, broken_path(&path))];
+            }
+        }
+        vec![(span, EntryKind::Block(block))]
+    }
+
+    /// A path that nothing follows which could make it an entry.
+    pub(super) fn bare(&mut self, path: &Path, hole: &P<'t>) {
+        if self.silent() {
+            self.muted = true;
+            return;
+        }
+        let start = path.span.start as usize;
+        let after = slip::slip(self.file, self.text, start)
+            .or_else(|| slip::slip(self.file, self.text, self.start(hole)));
+        match after {
+            Some(diagnostic) => self.error(diagnostic),
+            None => {
+                let at = self.start(hole);
+                let token = lex::next(self.text, at);
+                let between = self.text.get(path.span.end as usize..token.start).unwrap_or("\n");
+                if between.contains('\n') || matches!(token.tok, lex::Tok::Close(_)) {
+                    return self.stands_alone(path, path.span);
+                }
+                self.missing(hole, path.span, "`=`, `:` or `{`", &path.text());
+            }
+        }
+    }
+
+    fn stands_alone(&mut self, path: &Path, place: Span) {
+        let name = path.text();
+        self.error(
+            Diagnostic::error("M0001", format!("`{name}` stands alone"))
+                .label(place, "expected `= value` or `{ .. }` after it")
+                .help("a list of names stands in brackets: `[a, b]`"),
+        );
+    }
+
+    pub(super) fn record(&mut self, pair: P<'t>) -> Record {
+        let mut record = Record { spread: None, entries: Vec::new() };
+        let mut siblings = Siblings::default();
+        let mut comma = Some(self.span(&pair));
+        for part in pair.into_inner() {
+            self.sibling(&mut siblings, part, |this, part| match part.as_rule() {
+                Rule::comma => this.comma(&part, &mut comma),
+                _ => {
+                    comma = None;
+                    this.record_entry(part, &mut record);
+                }
+            });
+        }
+        record
+    }
+
+    fn record_entry(&mut self, part: P<'t>, record: &mut Record) {
+        match part.as_rule() {
+            Rule::spread => {
+                let start = self.start(&part);
+                let dots = Span::new(self.file, start, start + 2);
+                match part.into_inner().next() {
+                    Some(path) if path.as_rule() == Rule::path => {
+                        if record.spread.is_some() || !record.entries.is_empty() {
+                            let title = "`..` stands once, before everything else";
+                            self.error(
+                                Diagnostic::error("M0001", title).label(dots, "not expected here"),
+                            );
+                        }
+                        record.spread = Some(self.path(&path));
+                    }
+                    Some(hole) => self.missing(&hole, dots, "a name", ".."),
+                    None => {}
+                }
+            }
+            Rule::named => {
+                for (span, kind) in self.named(part) {
+                    record.entries.push(match kind {
+                        EntryKind::Assign(assign) => RecordEntry::Assign(assign),
+                        EntryKind::Rule(rule) => RecordEntry::Rule(rule),
+                        EntryKind::Broken(broken) => RecordEntry::Broken(broken),
+                        _ => {
+                            self.error(
+                                Diagnostic::error("M0001", "a record holds only `name = value`")
+                                    .label(span, "cannot stand in a record"),
+                            );
+                            RecordEntry::Broken(Broken { span, keyword: None, name: None })
+                        }
+                    });
+                }
+            }
+            _ => {
+                self.junk_entry(&part);
+                record.entries.push(RecordEntry::Broken(self.broken(&part)));
+            }
+        }
+    }
+
+    pub(super) fn script(&mut self, pair: P<'t>) -> Script {
+        let span = self.span(&pair);
+        let mut script = Script { span, stmts: Vec::new(), value: None };
+        let mut siblings = Siblings::default();
+        for part in pair.into_inner() {
+            self.sibling(&mut siblings, part, |this, part| this.stmt(part, &mut script));
+        }
+        script
+    }
+
+    fn stmt(&mut self, part: P<'t>, script: &mut Script) {
+        let rule = part.as_rule();
+        if rule != Rule::junk_stmt
+            && let Some(value) = script.value.take()
+        {
+            self.unused(*value, &part, script);
+        }
+        match rule {
+            Rule::bind => {
+                let bind = self.bind(part);
+                script.stmts.push(Stmt::Let(bind));
+            }
+            Rule::check => {
+                let start = self.start(&part);
+                let mut span = Span::new(self.file, start, start + "assert".len());
+                let value = part.into_inner().find(|part| part.as_rule() != Rule::kw_assert);
+                let condition = self.value_or_broken(value, span, "assert");
+                span = span.to(condition.span);
+                script.stmts.push(Stmt::Assert(Assert { span, condition }));
+            }
+            Rule::expr => script.value = Some(Box::new(self.expr(part))),
+            _ => {
+                self.junk_in_script(&part, script.value.as_deref());
+                script.stmts.push(Stmt::Broken(self.broken(&part)));
+            }
+        }
+    }
+
+    /// A value that is not the last thing of a script.
+    fn unused(&mut self, value: Expr, next: &P<'t>, script: &mut Script) {
+        let span = value.span;
+        if !matches!(value.kind, ExprKind::Broken) {
+            let word = slip::slip(self.file, self.text, span.start as usize);
+            let start = Span { end: span.start, ..span };
+            self.error(word.unwrap_or_else(|| {
+                let next = self.start(next) as u32;
+                let next = Span { start: next, end: next, ..span };
+                Diagnostic::error("M0013", "this value is not used")
+                    .label(span, "computed, then dropped")
+                    .label(next, "the script goes on here")
+                    .fix("give it a name", start, "let value = ")
+            }));
+        }
+        script.stmts.push(Stmt::Broken(Broken { span, keyword: None, name: None }));
+    }
+
+    fn junk_in_script(&mut self, junk: &P<'t>, before: Option<&Expr>) {
+        let text = junk.as_str();
+        let sets = text.starts_with('=') && !text.starts_with("==");
+        match before.map(|value| (value.span, &value.kind)) {
+            Some((span, ExprKind::Name(name))) if sets => {
+                let start = Span { end: span.start, ..span };
+                self.error(
+                    Diagnostic::error("M0010", format!("`{}` needs `let`", name.name))
+                        .label(span, "a new name begins with `let`")
+                        .fix("add `let`", start, "let "),
+                );
+            }
+            _ if sets => {
+                let start = self.start(junk);
+                let span = Span::new(self.file, start, start + 1);
+                self.error(
+                    Diagnostic::error("M0010", "`=` compares nothing")
+                        .label(span, "to compare, write `==`")
+                        .fix("write `==`", span, "=="),
+                );
+            }
+            _ => self.junk(junk, ""),
+        }
+    }
+}
+
+fn broken_path(path: &Path) -> EntryKind {
+    let name: Option<Ident> = path.parts.first().cloned();
+    EntryKind::Broken(Broken { span: path.span, keyword: name.clone(), name })
+}
