@@ -1,2 +1,27 @@
 //! The controller as a state machine: `step(now, Event) -> Vec<Command>`.
-//! Invariants: no clock, no sockets, no threads; imports `graph` alone.
+//!
+//! Invariants: no clock (time comes in as an argument), no sockets, no threads, no files and no
+//! iteration over hashes, so that a run can be replayed from its events alone. Imports `graph`
+//! alone: it knows neither the wire format nor the language. What it decides:
+//!
+//! - a window of steps never shrinks, and never passes a step at which a decision is due;
+//! - a step is recorded once, when all ranks have reported it and their numbers are equal to the
+//!   bit;
+//! - a checkpoint is committed only when all ranks have written their part, and at most one is
+//!   being written at a time;
+//! - whatever happens, a run is concluded exactly once, and every wait is bounded by a deadline.
+
+mod command;
+mod config;
+mod event;
+mod fault;
+mod ranks;
+mod run;
+mod scheduler;
+
+pub use command::{
+    Cause, Command, Due, DueKind, Ended, EvalNumbers, LinkPlan, Outcome, Placement, Warning,
+};
+pub use config::{Config, ConfigError, EvalNames, Timeouts, Transport};
+pub use event::{Event, Exit, Failure, Joined, StepNumbers, WorkerId};
+pub use scheduler::Scheduler;

@@ -1,0 +1,151 @@
+use crate::{Exit, Failure, StepNumbers, WorkerId};
+
+/// What the controller is to do, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Turn this worker away.
+    Refuse { worker: WorkerId, why: String },
+    /// Send every worker its job and place. In order of rank.
+    Start { placements: Vec<Placement>, links: LinkPlan },
+    /// All are ready; steps begin. Fingerprint of the weights before the first one.
+    Started { fingerprint: String },
+    /// Send to all: run until `until` (exclusive), with what is due.
+    Window { until: u64, due: Vec<Due> },
+    /// All ranks have reported this step and agree.
+    Step(StepNumbers),
+    /// All ranks have reported this evaluation and agree.
+    Evaluated(EvalNumbers),
+    /// All parts of the checkpoint are written: verify, write the manifest, rename. Answered by
+    /// [`crate::Event::Committed`].
+    Commit { step: u64, fingerprint: String },
+    /// The checkpoint cannot become whole: remove what there is of it.
+    Discard { step: u64, why: String },
+    /// Something a person should know at once; the run goes on.
+    Warn(Warning),
+    /// Tell all to leave now.
+    Abort { why: String },
+    /// Tell all that the run is over.
+    Finish,
+    /// The end. Nothing follows.
+    Conclude(Box<Outcome>),
+}
+
+/// A worker's place in the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    pub worker: WorkerId,
+    pub rank: u32,
+    /// Lanes: threads that compute shards.
+    pub threads: u32,
+}
+
+/// How gradients travel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkPlan {
+    None,
+    SharedMemory,
+    /// Addresses in order of rank.
+    Quic {
+        peers: Vec<String>,
+    },
+}
+
+/// Something to do when `step` steps are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    pub step: u64,
+    pub what: DueKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DueKind {
+    Evaluate(u32),
+    Save,
+}
+
+/// An evaluation on which all ranks agree.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EvalNumbers {
+    /// Steps done when it ran.
+    pub step: u64,
+    pub evaluation: u32,
+    pub values: Vec<f64>,
+    pub samples: u64,
+    /// The slowest rank's.
+    pub nanoseconds: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// A worker that nobody started here was turned away.
+    Refused { worker: WorkerId, why: String },
+    /// A worker left before the job began; others may come.
+    LeftEarly { worker: WorkerId, why: String },
+    /// Training goes on; the last whole checkpoint remains.
+    SaveFailed { step: u64, why: String },
+    /// A worker did not take its leave although all of its work was done.
+    BadGoodbye { rank: u32, why: String },
+    /// The first interrupt: the run is to be saved at this step and then to stop.
+    Stopping { step: u64 },
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    pub ended: Ended,
+    /// Steps done by all ranks.
+    pub steps: u64,
+    /// Of the weights at the end, when the run came to an orderly one.
+    pub fingerprint: Option<String>,
+    /// Step of the last whole checkpoint written or resumed from.
+    pub checkpoint: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ended {
+    /// All steps done.
+    Completed,
+    /// Rule number `rule` of the plan asked for the end, at this value of its metric.
+    Rule {
+        rule: usize,
+        value: f64,
+    },
+    /// The embedding program asked for it.
+    Stopped,
+    /// `saved`: a checkpoint holds all steps done.
+    Interrupted {
+        saved: bool,
+    },
+    Failed(Cause),
+}
+
+/// The first cause of a failure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cause {
+    /// Not enough workers came in time.
+    TooFew { came: u32, world: u32, waited_ns: u64 },
+    /// A worker that the controller started was turned away.
+    Refused { worker: WorkerId, why: String },
+    /// A worker that the controller started ended before it joined.
+    NeverJoined { slot: u32, exit: Exit },
+    /// Shared memory was asked for, and these workers cannot share any.
+    NoSharedMemory { hosts: Vec<String> },
+    /// These ranks did not get ready in time.
+    NotReady { ranks: Vec<u32>, waited_ns: u64 },
+    /// A worker's own report.
+    Worker { rank: u32, worker: WorkerId, failure: Failure },
+    /// A worker ended.
+    Exited { rank: u32, worker: WorkerId, exit: Exit },
+    /// A worker's connection ended, and nothing says why.
+    Lost { rank: u32, worker: WorkerId, why: String },
+    /// Ranks that must agree to the bit do not: groups of ranks with what each saw.
+    Mismatch { step: u64, what: &'static str, groups: Vec<(Vec<u32>, String)> },
+    /// A worker said what it could not have known or done.
+    Protocol { rank: u32, worker: WorkerId, what: String },
+    /// No word from anyone for this long, while these ranks had work to report.
+    Stalled { ranks: Vec<u32>, waited_ns: u64, step: u64 },
+    /// The weights at the end could not be saved.
+    FinalSave { step: u64, why: String },
+    /// The checkpoint to go on from lies beyond the end of the job.
+    BeyondEnd { first_step: u64, steps: u64 },
+}

@@ -1,0 +1,170 @@
+use monarch_graph::{Every, Plan, Rule};
+use std::fmt;
+
+/// Which transport may carry gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Shared memory where all workers can share it, else QUIC.
+    #[default]
+    Auto,
+    SharedMemory,
+    Quic,
+}
+
+/// Bounds on every wait, nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From the start until all workers have joined.
+    pub join_ns: u64,
+    /// From `Start` until all are ready.
+    pub ready_ns: u64,
+    /// No word from any worker while work is outstanding.
+    pub stall_ns: u64,
+    /// From an interrupt, or from `Finish`, until the end.
+    pub grace_ns: u64,
+    /// From a survivor's complaint until its cause must be known.
+    pub settle_ns: u64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        const SECOND: u64 = 1_000_000_000;
+        Timeouts {
+            join_ns: 30 * SECOND,
+            ready_ns: 300 * SECOND,
+            stall_ns: 1_800 * SECOND,
+            grace_ns: 30 * SECOND,
+            settle_ns: SECOND,
+        }
+    }
+}
+
+/// An evaluation of the plan, by its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvalNames {
+    pub name: String,
+    pub metrics: Vec<String>,
+}
+
+/// What the state machine must know of a plan and of a person's wishes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub world: u32,
+    pub shards: u32,
+    /// Lanes per worker; None shares a host's cores among its workers.
+    pub threads: Option<u32>,
+    pub transport: Transport,
+    /// Steps of the whole run.
+    pub steps: u64,
+    /// Steps done before this run: 0, or the checkpoint's.
+    pub first_step: u64,
+    pub evals: Vec<EvalNames>,
+    pub eval_every: Option<Every>,
+    pub save_every: Option<Every>,
+    /// Save when the run ends, whether it is complete or was asked to stop.
+    pub save_at_end: bool,
+    pub rules: Vec<Rule>,
+    pub timeouts: Timeouts,
+}
+
+impl Config {
+    /// The part of a plan that matters here; the rest as a person would leave it.
+    pub fn of(plan: &Plan, world: u32) -> Config {
+        Config {
+            world,
+            shards: plan.shards,
+            threads: None,
+            transport: Transport::Auto,
+            steps: plan.steps,
+            first_step: 0,
+            evals: plan.evals.iter().map(names).collect(),
+            eval_every: plan.eval_every,
+            save_every: plan.checkpoint.as_ref().and_then(|c| c.every),
+            save_at_end: true,
+            rules: plan.rules.clone(),
+            timeouts: Timeouts::default(),
+        }
+    }
+
+    /// Position of the metric among the evaluations, or that it is the training loss.
+    pub(crate) fn metric(&self, name: &str) -> Option<Metric> {
+        if name == "loss" {
+            return Some(Metric::Loss);
+        }
+        let (eval, metric) = name.split_once('.')?;
+        let evaluation = self.evals.iter().position(|e| e.name == eval)?;
+        let value = self.evals.get(evaluation)?.metrics.iter().position(|m| m == metric)?;
+        Some(Metric::Eval { evaluation: evaluation as u32, value })
+    }
+}
+
+fn names(eval: &monarch_graph::Evaluation) -> EvalNames {
+    let metrics = eval.metrics.iter().map(|m| m.name.clone()).collect();
+    EvalNames { name: eval.name.clone(), metrics }
+}
+
+/// What a rule watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metric {
+    Loss,
+    Eval { evaluation: u32, value: usize },
+}
+
+/// Why no run can be made of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    NoWorkers,
+    /// Some workers would have nothing to do.
+    IdleWorkers {
+        world: u32,
+        shards: u32,
+    },
+    /// A rule watches what nothing measures.
+    UnknownMetric {
+        name: String,
+        known: Vec<String>,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::NoWorkers => write!(f, "a run needs at least one worker"),
+            ConfigError::IdleWorkers { world, shards } => write!(
+                f,
+                "{world} workers cannot share {shards} shards: {} would be idle; use at most \
+                 {shards} workers, or set `shards = {}` in the job",
+                world - shards,
+                world.next_power_of_two(),
+            ),
+            ConfigError::UnknownMetric { name, known } => {
+                write!(f, "a rule watches `{name}`, which nothing measures; known: ")?;
+                write!(f, "{}", known.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Nothing is silently idle or ignored.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if self.world == 0 {
+            return Err(ConfigError::NoWorkers);
+        }
+        if self.world > self.shards {
+            return Err(ConfigError::IdleWorkers { world: self.world, shards: self.shards });
+        }
+        for rule in &self.rules {
+            if self.metric(&rule.metric).is_none() {
+                let mut known = vec!["loss".to_string()];
+                for eval in &self.evals {
+                    known.extend(eval.metrics.iter().map(|m| format!("{}.{m}", eval.name)));
+                }
+                return Err(ConfigError::UnknownMetric { name: rule.metric.clone(), known });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+use monarch_graph::Span;
+
+/// A worker's connection, numbered by the controller; never used twice in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u64);
+
+/// All that can happen to a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    Joined(Joined),
+    /// The worker has data, weights and peers, and waits for its first window.
+    Ready {
+        worker: WorkerId,
+        fingerprint: String,
+    },
+    Step {
+        worker: WorkerId,
+        numbers: StepNumbers,
+    },
+    Evaluated {
+        worker: WorkerId,
+        step: u64,
+        evaluation: u32,
+        values: Vec<f64>,
+        samples: u64,
+        nanoseconds: u64,
+    },
+    Saved {
+        worker: WorkerId,
+        step: u64,
+        fingerprint: String,
+        error: Option<String>,
+    },
+    /// The answer to [`crate::Command::Commit`].
+    Committed {
+        step: u64,
+        error: Option<String>,
+    },
+    Finished {
+        worker: WorkerId,
+        step: u64,
+        fingerprint: String,
+    },
+    /// The worker reports that it cannot go on.
+    Failed {
+        worker: WorkerId,
+        failure: Failure,
+    },
+    /// The worker's connection is gone.
+    Lost {
+        worker: WorkerId,
+        why: String,
+    },
+    /// A worker that the controller started has ended, whether it had joined or not.
+    Exited {
+        slot: u32,
+        exit: Exit,
+    },
+    /// Time has passed.
+    Tick,
+    /// Ctrl-C or SIGTERM: the first saves and stops, the second stops now.
+    Interrupt,
+    /// The embedding program asks for an orderly end: save, then stop.
+    Stop,
+    /// The embedding program asks for a checkpoint.
+    Checkpoint,
+}
+
+/// A worker has introduced itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    pub worker: WorkerId,
+    pub host: String,
+    /// Equal for workers that can share memory.
+    pub shm_domain: String,
+    /// Processors that the worker may use.
+    pub cores: u32,
+    pub peer_address: String,
+    /// The number given to a worker that the controller started itself.
+    pub slot: Option<u32>,
+    /// Why this worker can take no part (another version, another job), both sides shown.
+    pub objection: Option<String>,
+}
+
+/// One step as one rank saw it. All but the times must be equal on all ranks, to the bit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepNumbers {
+    pub step: u64,
+    pub epoch: u64,
+    pub samples: u64,
+    pub loss: f64,
+    pub grad_norm: f64,
+    pub lr: f64,
+    /// Duration of the step on this rank; the longest one in a merged step.
+    pub total_ns: u64,
+}
+
+/// What a worker says about its own end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub step: Option<u64>,
+    pub task: String,
+    pub message: String,
+    pub span: Option<Span>,
+    /// Set when the trouble is another rank's: that rank's own story is the cause.
+    pub lost_peer: Option<u32>,
+}
+
+/// How a process or thread ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// `exit code 1`, `killed by signal 9 (SIGKILL)`.
+    pub text: String,
+    /// By a signal: never the consequence of another worker's trouble.
+    pub by_signal: bool,
+    /// Code 0.
+    pub clean: bool,
+}

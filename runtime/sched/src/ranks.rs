@@ -1,0 +1,43 @@
+use crate::{Config, Joined, LinkPlan, Placement, Transport};
+use monarch_graph::rank_range;
+
+/// Places the workers: in order of the numbers the controller gave them, then by host, then as
+/// they came. The order has no say in the numbers of a run, only in who computes what.
+pub(crate) fn place(config: &Config, workers: &mut [Joined]) -> Vec<Placement> {
+    workers.sort_by(|a, b| {
+        let key = |w: &Joined| (w.slot.unwrap_or(u32::MAX), w.host.clone(), w.worker);
+        key(a).cmp(&key(b))
+    });
+    let threads = |rank: u32, worker: &Joined| {
+        let here = workers.iter().filter(|w| w.host == worker.host).count().max(1) as u32;
+        let held = rank_range(config.shards, config.world, rank).len() as u32;
+        // A lane takes whole shards: more lanes than shards would be idle.
+        config.threads.unwrap_or(worker.cores / here).clamp(1, held.max(1))
+    };
+    let place = |(rank, worker): (usize, &Joined)| {
+        let rank = rank as u32;
+        Placement { worker: worker.worker, rank, threads: threads(rank, worker) }
+    };
+    workers.iter().enumerate().map(place).collect()
+}
+
+/// The transport for workers in order of rank; Err names hosts that cannot share memory.
+pub(crate) fn links(config: &Config, workers: &[Joined]) -> Result<LinkPlan, Vec<String>> {
+    if workers.len() < 2 {
+        return Ok(LinkPlan::None);
+    }
+    let shared = workers.windows(2).all(|pair| match pair {
+        [a, b] => a.shm_domain == b.shm_domain,
+        _ => true,
+    });
+    match (config.transport, shared) {
+        (Transport::Auto | Transport::SharedMemory, true) => Ok(LinkPlan::SharedMemory),
+        (Transport::SharedMemory, false) => {
+            let mut hosts: Vec<String> = workers.iter().map(|w| w.host.clone()).collect();
+            hosts.sort();
+            hosts.dedup();
+            Err(hosts)
+        }
+        _ => Ok(LinkPlan::Quic { peers: workers.iter().map(|w| w.peer_address.clone()).collect() }),
+    }
+}

@@ -1,0 +1,500 @@
+use crate::config::Metric;
+use crate::{Command, Config, Due, DueKind, EvalNumbers, StepNumbers, Warning};
+use monarch_graph::{Action, Every};
+use std::collections::VecDeque;
+
+/// Work that workers should have before them, so that the controller is never waited for.
+const AHEAD_NS: u64 = 500_000_000;
+/// Fewest and most steps before them.
+const AHEAD_STEPS: (u64, u64) = (2, 1024);
+
+/// The middle of a run: which steps are allowed, what is due, and what has been reported.
+///
+/// An *edge* is a number of steps done; edge `s` lies before step number `s`.
+#[derive(Debug)]
+pub(crate) struct Run {
+    config: Config,
+    /// Edge up to which workers may go. Never shrinks.
+    until: u64,
+    /// Steps reported by all ranks.
+    done: u64,
+    /// Per rank: the step that it reports next.
+    next: Vec<u64>,
+    /// Reports of steps `done..`, one slot per rank.
+    reports: VecDeque<Vec<Option<StepNumbers>>>,
+    /// Smoothed duration of a step; 0 before the first.
+    step_ns: u64,
+    evals: Vec<PendingEval>,
+    /// Last edge at which evaluations were asked for.
+    eval_edge: Option<u64>,
+    eval_wanted: bool,
+    last_eval_ns: u64,
+    save: Option<PendingSave>,
+    /// Last edge that a whole checkpoint holds.
+    saved: Option<u64>,
+    failed_save: Option<(u64, String)>,
+    save_wanted: bool,
+    last_save_ns: u64,
+    end: End,
+}
+
+/// Where the run ends and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum End {
+    Natural,
+    Rule { at: u64, rule: usize, value: f64 },
+    Asked { at: u64, interrupted: bool },
+}
+
+#[derive(Debug)]
+struct PendingEval {
+    step: u64,
+    evaluation: u32,
+    got: Vec<Option<EvalNumbers>>,
+}
+
+#[derive(Debug)]
+struct PendingSave {
+    step: u64,
+    got: Vec<Option<SavePart>>,
+    committing: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SavePart {
+    fingerprint: String,
+    error: Option<String>,
+}
+
+/// Why a report cannot be accepted.
+#[derive(Debug)]
+pub(crate) enum Reject {
+    /// It makes no sense at this point.
+    Protocol(String),
+    /// Ranks that must agree to the bit do not.
+    Mismatch { step: u64, what: &'static str, groups: Vec<(Vec<u32>, String)> },
+}
+
+impl Run {
+    pub fn new(config: Config, now_ns: u64) -> Run {
+        let first = config.first_step;
+        Run {
+            until: first,
+            done: first,
+            next: vec![first; config.world as usize],
+            reports: VecDeque::new(),
+            step_ns: 0,
+            evals: Vec::new(),
+            eval_edge: None,
+            eval_wanted: false,
+            last_eval_ns: now_ns,
+            save: None,
+            saved: (first > 0).then_some(first),
+            failed_save: None,
+            save_wanted: false,
+            last_save_ns: now_ns,
+            end: End::Natural,
+            config,
+        }
+    }
+
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    pub fn saved(&self) -> Option<u64> {
+        self.saved
+    }
+
+    pub fn end(&self) -> End {
+        self.end
+    }
+
+    /// Edge at which the run ends.
+    pub fn end_step(&self) -> u64 {
+        match self.end {
+            End::Natural => self.config.steps,
+            End::Rule { at, .. } | End::Asked { at, .. } => at,
+        }
+    }
+
+    /// The save at the end has failed.
+    pub fn final_save_failed(&self) -> Option<(u64, &str)> {
+        let (step, why) = self.failed_save.as_ref()?;
+        (*step == self.end_step() && self.config.save_at_end).then_some((*step, why.as_str()))
+    }
+
+    /// All steps done, all evaluations reported, everything saved.
+    pub fn complete(&self) -> bool {
+        let end = self.end_step();
+        let saved = !self.config.save_at_end
+            || self.saved == Some(end)
+            || self.failed_save.as_ref().is_some_and(|(step, _)| *step == end);
+        self.done >= end
+            && self.until >= end
+            && self.evals.is_empty()
+            && self.save.is_none()
+            && !self.eval_due(end)
+            && (saved || end == 0)
+    }
+
+    /// A whole checkpoint is being put together by the controller.
+    pub fn committing(&self) -> Option<u64> {
+        self.save.as_ref().filter(|s| s.committing).map(|s| s.step)
+    }
+
+    /// A checkpoint is begun, and not all parts of it are there.
+    pub fn half_saved(&self) -> Option<u64> {
+        self.save.as_ref().filter(|s| !s.committing).map(|s| s.step)
+    }
+
+    /// Ranks that have something to report.
+    pub fn owing(&self) -> Vec<u32> {
+        let owes = |rank: &u32| {
+            let r = *rank as usize;
+            let missing = |got: bool| !got;
+            self.next.get(r).is_some_and(|&next| next < self.until)
+                || self.evals.iter().any(|e| missing(e.got.get(r).is_some_and(|g| g.is_some())))
+                || self.save.iter().any(|s| missing(s.got.get(r).is_some_and(|g| g.is_some())))
+        };
+        (0..self.config.world).filter(owes).collect()
+    }
+
+    /// Stop in good order at the next edge that no worker has passed. Returns that edge, or None
+    /// when the run ends there anyway.
+    pub fn ask_to_stop(&mut self, interrupted: bool) -> Option<u64> {
+        if self.end != End::Natural || self.until >= self.config.steps {
+            return None;
+        }
+        self.end = End::Asked { at: self.until, interrupted };
+        Some(self.until)
+    }
+
+    pub fn ask_to_save(&mut self) {
+        self.save_wanted = true;
+    }
+
+    /// What time alone makes due.
+    pub fn tick(&mut self, now_ns: u64) {
+        if due_by_time(self.config.save_every, self.last_save_ns, now_ns) {
+            self.save_wanted = true;
+            self.last_save_ns = now_ns;
+        }
+        if due_by_time(self.config.eval_every, self.last_eval_ns, now_ns) {
+            self.eval_wanted = true;
+            self.last_eval_ns = now_ns;
+        }
+    }
+
+    /// Opens the next window, if it is time for one.
+    pub fn advance(&mut self, out: &mut Vec<Command>) {
+        let before = self.until;
+        let ahead = self.ahead();
+        // Extending at every report would be a message a step; half a window is early enough.
+        let low = self.until.saturating_sub(self.done) <= ahead / 2;
+        let target = if low { self.done + ahead } else { self.until };
+        let mut due = Vec::new();
+        while self.pass(self.until, &mut due) && self.until < target {
+            self.until = self.next_edge(target);
+        }
+        if self.until > before || !due.is_empty() {
+            out.push(Command::Window { until: self.until, due });
+        }
+    }
+
+    fn ahead(&self) -> u64 {
+        let (least, most) = AHEAD_STEPS;
+        AHEAD_NS.checked_div(self.step_ns).map_or(least, |steps| steps.clamp(least, most))
+    }
+
+    /// The nearest edge after `until` at which something may be due, at most `target`.
+    fn next_edge(&self, target: u64) -> u64 {
+        let mut edge = target.min(self.end_step());
+        for every in [self.config.eval_every, self.config.save_every] {
+            if let Some(Every::Steps(n)) = every
+                && n > 0
+            {
+                edge = edge.min((self.until / n + 1).saturating_mul(n));
+            }
+        }
+        if self.decides_each_step() { edge.min(self.until + 1) } else { edge }
+    }
+
+    /// Asks for what is due at this edge. True when workers may go beyond it.
+    fn pass(&mut self, edge: u64, due: &mut Vec<Due>) -> bool {
+        if self.eval_due(edge) {
+            self.ask_evaluations(edge, due);
+        }
+        let undecided = self.evals.iter().any(|e| e.step == edge && self.decides(e.evaluation));
+        if undecided || (self.decides_each_step() && self.done < edge) {
+            return false;
+        }
+        if self.save_due(edge) {
+            if self.save.is_some() {
+                // One at a time: training waits for the slow disk rather than piling up.
+                return false;
+            }
+            due.push(Due { step: edge, what: DueKind::Save });
+            self.save_wanted = false;
+            let got = vec![None; self.next.len()];
+            self.save = Some(PendingSave { step: edge, got, committing: false });
+        }
+        edge < self.end_step()
+    }
+
+    fn ask_evaluations(&mut self, edge: u64, due: &mut Vec<Due>) {
+        self.eval_edge = Some(edge);
+        self.eval_wanted = false;
+        for evaluation in 0..self.config.evals.len() as u32 {
+            due.push(Due { step: edge, what: DueKind::Evaluate(evaluation) });
+            let got = vec![None; self.next.len()];
+            self.evals.push(PendingEval { step: edge, evaluation, got });
+        }
+    }
+
+    /// Also at the edge from which a run is resumed: a run stopped there before its evaluation
+    /// was complete must still make the decision that hangs on it.
+    fn eval_due(&self, edge: u64) -> bool {
+        if edge == 0 || self.config.evals.is_empty() || self.eval_edge == Some(edge) {
+            return false;
+        }
+        let at_end = edge == self.end_step() && !matches!(self.end, End::Asked { .. });
+        at_end || self.eval_wanted || due_by_step(self.config.eval_every, edge)
+    }
+
+    fn save_due(&self, edge: u64) -> bool {
+        let tried = self.saved == Some(edge)
+            || self.save.as_ref().is_some_and(|s| s.step == edge)
+            || self.failed_save.as_ref().is_some_and(|(step, _)| *step == edge);
+        let at_end = edge == self.end_step() && edge > 0 && self.config.save_at_end;
+        let by_step = edge > 0 && due_by_step(self.config.save_every, edge);
+        !tried && (at_end || self.save_wanted || by_step)
+    }
+
+    fn decides(&self, evaluation: u32) -> bool {
+        let watches =
+            |metric| matches!(metric, Some(Metric::Eval { evaluation: e, .. }) if e == evaluation);
+        self.config.rules.iter().any(|r| watches(self.config.metric(&r.metric)))
+    }
+
+    fn decides_each_step(&self) -> bool {
+        self.config.rules.iter().any(|r| self.config.metric(&r.metric) == Some(Metric::Loss))
+    }
+
+    pub fn step(
+        &mut self,
+        rank: u32,
+        numbers: StepNumbers,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Reject> {
+        let until = self.until;
+        let world = self.next.len();
+        let Some(next) = self.next.get_mut(rank as usize) else {
+            return Err(Reject::Protocol(format!("no rank {rank} takes part")));
+        };
+        if numbers.step != *next || numbers.step >= until {
+            let (step, next) = (numbers.step, *next);
+            return Err(Reject::Protocol(format!(
+                "reported step {step} where step {next} (below {until}) was next"
+            )));
+        }
+        *next += 1;
+        let place = (numbers.step - self.done) as usize;
+        while self.reports.len() <= place {
+            self.reports.push_back(vec![None; world]);
+        }
+        if let Some(slot) = self.reports.get_mut(place).and_then(|r| r.get_mut(rank as usize)) {
+            *slot = Some(numbers);
+        }
+        self.merge(out)
+    }
+
+    /// Records the steps that all ranks have reported.
+    fn merge(&mut self, out: &mut Vec<Command>) -> Result<(), Reject> {
+        while let Some(front) = self.reports.front() {
+            let Some(reports) = front.iter().copied().collect::<Option<Vec<_>>>() else { break };
+            self.reports.pop_front();
+            let Some(merged) = agree_on_step(&reports)? else { break };
+            self.done += 1;
+            self.step_ns = match self.step_ns {
+                0 => merged.total_ns.max(1),
+                old => (old - old / 4 + merged.total_ns / 4).max(1),
+            };
+            out.push(Command::Step(merged));
+            self.apply_rules(Metric::Loss, merged.loss);
+        }
+        Ok(())
+    }
+
+    pub fn evaluated(
+        &mut self,
+        rank: u32,
+        numbers: EvalNumbers,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Reject> {
+        let key = (numbers.step, numbers.evaluation);
+        let place = self.evals.iter().position(|e| (e.step, e.evaluation) == key);
+        let early = self.next.get(rank as usize).is_none_or(|&next| next < numbers.step);
+        let names = self.config.evals.get(numbers.evaluation as usize);
+        let complete = names.is_some_and(|n| n.metrics.len() == numbers.values.len());
+        let slot = place
+            .and_then(|p| self.evals.get_mut(p))
+            .and_then(|e| e.got.get_mut(rank as usize))
+            .filter(|slot| slot.is_none() && !early && complete);
+        let (Some(place), Some(slot)) = (place, slot) else {
+            let (step, evaluation) = key;
+            return Err(Reject::Protocol(format!(
+                "reported evaluation {evaluation} at step {step}, which was not asked for"
+            )));
+        };
+        *slot = Some(numbers);
+        let got = self.evals.get(place).map(|e| e.got.clone()).unwrap_or_default();
+        let Some(all) = got.into_iter().collect::<Option<Vec<_>>>() else { return Ok(()) };
+        self.evals.remove(place);
+        let Some(merged) = agree_on_evaluation(all)? else { return Ok(()) };
+        out.push(Command::Evaluated(merged.clone()));
+        for (value, &number) in merged.values.iter().enumerate() {
+            self.apply_rules(Metric::Eval { evaluation: merged.evaluation, value }, number);
+        }
+        Ok(())
+    }
+
+    fn apply_rules(&mut self, metric: Metric, value: f64) {
+        for (rule, r) in self.config.rules.iter().enumerate() {
+            let hit = r.above.is_some_and(|a| value > a) || r.below.is_some_and(|b| value < b);
+            if self.config.metric(&r.metric) != Some(metric) || !hit {
+                continue;
+            }
+            match r.action {
+                // Windows never pass an edge where a rule decides, so `until` is that edge.
+                Action::Stop if self.end == End::Natural => {
+                    self.end = End::Rule { at: self.until, rule, value };
+                }
+                Action::Stop => {}
+                Action::Checkpoint => self.save_wanted = true,
+            }
+        }
+    }
+
+    pub fn part_saved(
+        &mut self,
+        rank: u32,
+        step: u64,
+        fingerprint: String,
+        error: Option<String>,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Reject> {
+        let early = self.next.get(rank as usize).is_none_or(|&next| next < step);
+        let save = self.save.as_mut().filter(|s| s.step == step && !s.committing && !early);
+        let got = save.and_then(|s| s.got.get_mut(rank as usize).map(|slot| (slot, step)));
+        match got {
+            Some((slot @ None, _)) => *slot = Some(SavePart { fingerprint, error }),
+            _ => {
+                return Err(Reject::Protocol(format!(
+                    "reported a save at step {step}, which was not asked for"
+                )));
+            }
+        }
+        let Some(save) = self.save.as_mut() else { return Ok(()) };
+        let Some(parts) = save.got.iter().cloned().collect::<Option<Vec<_>>>() else {
+            return Ok(());
+        };
+        let error = |(rank, part): (usize, &SavePart)| {
+            part.error.as_ref().map(|why| format!("worker {rank}: {why}"))
+        };
+        if let Some(why) = parts.iter().enumerate().find_map(error) {
+            out.push(Command::Discard { step, why: why.clone() });
+            self.save_failed(step, why, out);
+            return Ok(());
+        }
+        let prints: Vec<String> = parts.iter().map(|p| p.fingerprint.clone()).collect();
+        agree(step, "fingerprint of the weights", &prints)?;
+        save.committing = true;
+        out.push(Command::Commit {
+            step,
+            fingerprint: prints.into_iter().next().unwrap_or_default(),
+        });
+        Ok(())
+    }
+
+    pub fn committed(&mut self, step: u64, error: Option<String>, out: &mut Vec<Command>) {
+        if self.committing() != Some(step) {
+            return;
+        }
+        match error {
+            None => {
+                self.saved = Some(step);
+                self.save = None;
+            }
+            Some(why) => self.save_failed(step, why, out),
+        }
+    }
+
+    fn save_failed(&mut self, step: u64, why: String, out: &mut Vec<Command>) {
+        self.save = None;
+        self.failed_save = Some((step, why.clone()));
+        out.push(Command::Warn(Warning::SaveFailed { step, why }));
+    }
+}
+
+fn due_by_step(every: Option<Every>, edge: u64) -> bool {
+    matches!(every, Some(Every::Steps(n)) if n > 0 && edge.is_multiple_of(n))
+}
+
+fn due_by_time(every: Option<Every>, last_ns: u64, now_ns: u64) -> bool {
+    let Some(Every::Time(ms)) = every else { return false };
+    ms > 0 && now_ns.saturating_sub(last_ns) >= ms.saturating_mul(1_000_000)
+}
+
+/// Checks that all ranks say the same; else groups them by what they say.
+pub(crate) fn agree(step: u64, what: &'static str, said: &[String]) -> Result<(), Reject> {
+    let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
+    for (rank, text) in said.iter().enumerate() {
+        match groups.iter_mut().find(|(_, t)| t == text) {
+            Some((ranks, _)) => ranks.push(rank as u32),
+            None => groups.push((vec![rank as u32], text.clone())),
+        }
+    }
+    if groups.len() <= 1 { Ok(()) } else { Err(Reject::Mismatch { step, what, groups }) }
+}
+
+/// A number with its bits, since numbers that differ may print alike. All NaN are one: which
+/// bits a NaN carries is the processor's choice.
+fn bits(value: f64) -> String {
+    if value.is_nan() {
+        return "NaN".to_string();
+    }
+    format!("{value} (bits {:016x})", value.to_bits())
+}
+
+fn agree_on_step(reports: &[StepNumbers]) -> Result<Option<StepNumbers>, Reject> {
+    let Some(&first) = reports.first() else { return Ok(None) };
+    let same = |a: f64, b: f64| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+    let equal = |r: &StepNumbers| {
+        same(r.loss, first.loss)
+            && same(r.grad_norm, first.grad_norm)
+            && same(r.lr, first.lr)
+            && (r.epoch, r.samples) == (first.epoch, first.samples)
+    };
+    if !reports.iter().all(equal) {
+        let say = |text: fn(&StepNumbers) -> String| reports.iter().map(text).collect::<Vec<_>>();
+        agree(first.step, "loss", &say(|r| bits(r.loss)))?;
+        agree(first.step, "gradient norm", &say(|r| bits(r.grad_norm)))?;
+        agree(first.step, "learning rate", &say(|r| bits(r.lr)))?;
+        agree(first.step, "epoch and samples", &say(|r| format!("{}, {}", r.epoch, r.samples)))?;
+    }
+    let total_ns = reports.iter().map(|r| r.total_ns).max().unwrap_or(0);
+    Ok(Some(StepNumbers { total_ns, ..first }))
+}
+
+fn agree_on_evaluation(all: Vec<EvalNumbers>) -> Result<Option<EvalNumbers>, Reject> {
+    let say = |e: &EvalNumbers| {
+        let values: Vec<String> = e.values.iter().map(|&v| bits(v)).collect();
+        format!("{} over {} samples", values.join(", "), e.samples)
+    };
+    let step = all.first().map_or(0, |e| e.step);
+    agree(step, "evaluation", &all.iter().map(say).collect::<Vec<_>>())?;
+    let slowest = all.iter().map(|e| e.nanoseconds).max().unwrap_or(0);
+    let first = all.into_iter().next();
+    Ok(first.map(|e| EvalNumbers { nanoseconds: slowest, ..e }))
+}
