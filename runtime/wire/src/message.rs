@@ -194,6 +194,8 @@ pub struct SavedFile {
     pub bytes: u64,
     pub sha256: [u8; 32],
     pub tensors: Vec<String>,
+    /// Whether all values are.
+    pub finite: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
