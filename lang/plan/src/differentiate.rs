@@ -56,6 +56,11 @@ fn active(graph: &Graph, trainable: &[bool]) -> Vec<bool> {
     active
 }
 
+/// Whether `node` has a derivative with respect to a trainable weight.
+pub fn depends_on(graph: &Graph, node: NodeId, trainable: &[bool]) -> bool {
+    active(graph, trainable).get(node.index()) == Some(&true)
+}
+
 /// A contribution to an adjoint.
 #[derive(Clone, Copy, Debug)]
 enum Term {

@@ -1,0 +1,78 @@
+//! Static expressions with the numbers of the frame at hand.
+
+use super::{Frame, Result, internal};
+use monarch_check::hir::{EvalError, Static, StaticEnv, Sym, Value};
+use monarch_diagnostic::Diagnostic;
+use monarch_graph::Span;
+
+impl Frame<'_> {
+    /// A number known when the plan is made.
+    pub(super) fn number(&self, value: &Static, span: Span) -> Result<f64> {
+        let (value, env) = (self.with_sizes(value, span)?, self.env());
+        value.number(&env).map_err(|e| not_known(e, span))
+    }
+
+    pub(super) fn truth(&self, value: &Static, span: Span) -> Result<bool> {
+        let (value, env) = (self.with_sizes(value, span)?, self.env());
+        value.truth(&env).map_err(|e| not_known(e, span))
+    }
+
+    pub(super) fn whole(&self, value: &Static, span: Span) -> Result<u64> {
+        let (value, env) = (self.with_sizes(value, span)?, self.env());
+        match value.eval(&env) {
+            Ok(Value::Int(n)) if n >= 0 => Ok(n as u64),
+            Ok(other) => Err(internal(span, format!("{other:?} counts no elements"))),
+            Err(e) => Err(not_known(e, span)),
+        }
+    }
+
+    fn env(&self) -> StaticEnv<'_> {
+        match self.instance {
+            Some(instance) => StaticEnv { sizes: &instance.sizes, fields: &instance.fields },
+            None => StaticEnv { sizes: &[], fields: &[] },
+        }
+    }
+
+    /// `value` with every size replaced by its number: free axes are known here, but not to a
+    /// [`StaticEnv`].
+    fn with_sizes(&self, value: &Static, span: Span) -> Result<Static> {
+        let again = |v: &Static| self.with_sizes(v, span);
+        Ok(match value {
+            Static::Size(size) => {
+                let fixed = |s: Sym| {
+                    let dim = self.symbols.get(s.index()).copied().flatten();
+                    dim.filter(|d| !d.batch).map(|d| d.per)
+                };
+                match size.ratio(&fixed) {
+                    Some(r) => Static::Value(match (i64::try_from(r.num), r.den) {
+                        (Ok(whole), 1) => Value::Int(whole),
+                        _ => Value::Float(r.num as f64 / r.den as f64),
+                    }),
+                    None => return Err(counts_samples(span)),
+                }
+            }
+            Static::Value(_) | Static::Field(_) => value.clone(),
+            Static::Neg(a) => Static::Neg(Box::new(again(a)?)),
+            Static::Not(a) => Static::Not(Box::new(again(a)?)),
+            Static::Binary(op, a, b) => {
+                Static::Binary(*op, Box::new(again(a)?), Box::new(again(b)?))
+            }
+            Static::Call(function, args) => {
+                Static::Call(*function, args.iter().map(again).collect::<Result<_>>()?)
+            }
+            Static::If(c, yes, no) => {
+                Static::If(Box::new(again(c)?), Box::new(again(yes)?), Box::new(again(no)?))
+            }
+        })
+    }
+}
+
+fn not_known(error: EvalError, span: Span) -> Diagnostic {
+    Diagnostic::error("M0313", format!("this has no value: {error}")).label(span, "computed here")
+}
+
+fn counts_samples(span: Span) -> Diagnostic {
+    Diagnostic::error("M0314", "the number of samples is no number that a model may use")
+        .label(span, "depends on how many samples a shard holds")
+        .help("shards differ in size; `mean(..)` in the loss divides by the whole batch")
+}
