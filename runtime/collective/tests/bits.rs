@@ -1,0 +1,144 @@
+//! Whoever holds which shard, over either transport, the sums have the same bits.
+
+mod common;
+
+use common::*;
+use monarch_collective::*;
+use monarch_graph::tree::{self, TreeNode};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+struct Case {
+    shards: u32,
+    world: u32,
+    lanes: usize,
+    /// In units of 16 elements.
+    buckets: Vec<u64>,
+    seed: u64,
+    kind: Kind,
+}
+
+impl Case {
+    fn layout(&self, rank: u32) -> Layout {
+        let mut at = 0;
+        let mut buckets = Vec::new();
+        for units in &self.buckets {
+            buckets.push((at, units * 16));
+            at += units * 16;
+        }
+        Layout::new(self.shards, self.world, rank, &buckets, self.seed).unwrap()
+    }
+
+    fn run(&self, steps: u64) {
+        let settings = Settings::default();
+        let (_file, path) = shm::create_file().unwrap();
+        let results: Vec<Vec<Vec<f32>>> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = (0..)
+                .zip(memory_mesh(self.world))
+                .map(|(rank, bulk)| {
+                    let (path, settings) = (&path, &settings);
+                    scope.spawn(move || {
+                        let layout = self.layout(rank);
+                        let (mut transport, pool) =
+                            open(self.kind, path, bulk, &layout, self.lanes, settings).unwrap();
+                        let fold = Fold::new(layout, pool);
+                        let go = |k| {
+                            let (lanes, seed) = (self.lanes, self.seed);
+                            step(&mut *transport, &fold, lanes, seed, k, &settings.stop)
+                        };
+                        (0..steps).map(go).collect::<Result<Vec<_>, _>>().unwrap()
+                    })
+                })
+                .collect();
+            ranks.into_iter().map(|r| r.join().unwrap()).collect()
+        });
+        let elements = self.layout(0).slab();
+        for k in 0..steps {
+            let want = expected(self.seed, k, self.shards, elements);
+            let want: Vec<u32> = want.iter().map(|v| v.to_bits()).collect();
+            for result in &results {
+                let got: Vec<u32> = result[k as usize].iter().map(|v| v.to_bits()).collect();
+                assert!(got == want, "{self:?}, step {k}");
+            }
+        }
+    }
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let kind = prop_oneof![Just(Kind::Shared), Just(Kind::Messages)];
+    let sizes = prop::collection::vec(0u64..200, 1..6);
+    (1u32..10, 1u32..9, 1usize..4, sizes, any::<u64>(), kind).prop_map(
+        |(shards, world, lanes, buckets, seed, kind)| {
+            let world = world.min(shards);
+            Case { shards, world, lanes, buckets, seed, kind }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn sums_do_not_depend_on_who_holds_what(case in cases()) {
+        case.run(3);
+    }
+}
+
+#[test]
+fn every_world_over_both_transports() {
+    for kind in [Kind::Shared, Kind::Messages] {
+        for world in 1..=8 {
+            let buckets = vec![1, 100, 3];
+            Case { shards: 8, world, lanes: 1 + world as usize % 3, buckets, seed: 5, kind }.run(4);
+        }
+        Case { shards: 5, world: 3, lanes: 2, buckets: vec![40, 0, 7], seed: 6, kind }.run(4);
+    }
+}
+
+#[test]
+fn a_bucket_of_several_messages() {
+    let kind = Kind::Messages;
+    let buckets = vec![(5 << 20) / 32 + 3];
+    Case { shards: 3, world: 2, lanes: 1, buckets, seed: 1, kind }.run(1);
+}
+
+fn numbers(shard: u32) -> Vec<f64> {
+    let r = mix(u64::from(shard));
+    (0..700).map(|i| (mix(r ^ i) as f64) * 2f64.powi((i % 60) as i32 - 90)).collect()
+}
+
+#[test]
+fn scalars_are_added_in_the_same_tree() {
+    for (shards, world) in [(8, 1), (8, 3), (8, 8), (5, 3), (7, 2)] {
+        let mut leaf = |n: TreeNode| (n.level == 0).then(|| numbers(n.index));
+        let mut add =
+            |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(x, y)| x + y).collect::<Vec<_>>();
+        let want = tree::fold(tree::root(shards), shards, &mut leaf, &mut add).unwrap();
+        for kind in [Kind::Shared, Kind::Messages] {
+            let settings = Settings::default();
+            let (_file, path) = shm::create_file().unwrap();
+            std::thread::scope(|scope| {
+                for (rank, bulk) in (0..).zip(memory_mesh(world)) {
+                    let (path, settings, want) = (&path, &settings, &want);
+                    scope.spawn(move || {
+                        let layout = Layout::new(shards, world, rank, &[(0, 16)], 1).unwrap();
+                        let (mut transport, _pool) =
+                            open(kind, path, bulk, &layout, 1, settings).unwrap();
+                        for round in 0..3 {
+                            let mine = Scalars {
+                                values: layout.held().map(numbers).collect(),
+                                counters: vec![u64::from(rank), 1],
+                                flags: 1 << rank,
+                            };
+                            let sums =
+                                all_reduce_scalars(&mut *transport, &layout, round, &mine).unwrap();
+                            assert_eq!(&sums.values[0], want, "{shards} {world} {kind:?}");
+                            let world = u64::from(world);
+                            assert_eq!(sums.counters, [world * (world - 1) / 2, world]);
+                            assert_eq!(sums.flags, (1 << world) - 1);
+                        }
+                    });
+                }
+            });
+        }
+    }
+}
