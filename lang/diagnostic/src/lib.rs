@@ -17,11 +17,17 @@
 //! Families: M00xx syntax, M01xx names, units and settings, M02xx shapes and sizes, M03xx plan and
 //! mesh, M04xx memory, M05xx schedules, M06xx data and checkpoints, M07xx hooks, M09xx not yet.
 
+mod codes;
 mod diagnostic;
+mod json;
+mod render;
 mod sources;
 mod suggest;
 
+pub use codes::{Page, page, pages};
 pub use diagnostic::{Diagnostic, Edit, Help, Label, Report, Severity};
+pub use json::json;
 pub use monarch_graph::Span;
+pub use render::{Style, render};
 pub use sources::{Position, Source, Sources};
 pub use suggest::suggest;
