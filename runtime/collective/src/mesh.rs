@@ -63,14 +63,14 @@ pub struct BulkError {
 pub trait Bulk {
     type Payload: BulkPayload;
 
-    /// Sends a message. It may wait for room in a local queue, never for the peer to call `recv`;
-    /// the payload may be changed once it returns.
+    /// Queues a message; false when there is no room for it now. Never waits; the payload may be
+    /// changed once it returns.
     fn send(
         &mut self,
         peer: u32,
         header: [u8; HEADER_BYTES],
         payload: &[u8],
-    ) -> Result<(), BulkError>;
+    ) -> Result<bool, BulkError>;
 
     /// The next event from any peer.
     fn recv(&mut self, limit: Duration) -> Result<BulkEvent<Self::Payload>, BulkError>;
@@ -85,8 +85,8 @@ pub struct Mesh<B: Bulk> {
     sum: Sum,
     /// Collectives begun so far.
     sequence: u32,
-    /// Messages of the next collective from peers that are already there.
-    early: Vec<Message<B::Payload>>,
+    /// Messages that came before they were asked for: of this collective or of the next.
+    waiting: Vec<Message<B::Payload>>,
     lost: Vec<Option<String>>,
     sent_bytes: u64,
     /// Received sources of a piece, one after another.
@@ -190,7 +190,7 @@ impl<B: Bulk> Mesh<B> {
             settings,
             sum,
             sequence: 0,
-            early: Vec::new(),
+            waiting: Vec::new(),
             lost,
             sent_bytes: 0,
             scratch: Vec::new(),
@@ -217,9 +217,21 @@ impl<B: Bulk> Mesh<B> {
         (1..world).map(move |i| (me + i) % world)
     }
 
-    fn send(&mut self, peer: u32, head: Head, payload: &[u8]) -> Result<(), CollectiveError> {
+    /// Sends a message. While there is no room, takes in what peers send: they may be waiting for
+    /// room themselves.
+    fn send(
+        &mut self,
+        peer: u32,
+        head: Head,
+        since: Instant,
+        payload: &[u8],
+    ) -> Result<(), CollectiveError> {
         self.settings.stop.check()?;
-        self.bulk.send(peer, head.bytes(), payload).map_err(bulk_error)?;
+        while !self.bulk.send(peer, head.bytes(), payload).map_err(bulk_error)? {
+            if let Some(message) = self.poll(&head, since, |rank| rank == peer)? {
+                self.waiting.push(message);
+            }
+        }
         self.sent_bytes += payload.len() as u64;
         Ok(())
     }
@@ -231,38 +243,49 @@ impl<B: Bulk> Mesh<B> {
         since: Instant,
         waits: impl Fn(u32) -> bool,
     ) -> Result<Message<B::Payload>, CollectiveError> {
-        if let Some(at) = self.early.iter().position(|m| m.head.same(ours)) {
-            return Ok(self.early.swap_remove(at));
+        if let Some(at) = self.waiting.iter().position(|m| m.head.same(ours)) {
+            return Ok(self.waiting.swap_remove(at));
         }
         loop {
-            self.settings.stop.check()?;
-            for (rank, lost) in (0..).zip(&self.lost) {
-                if let (Some(why), true) = (lost, waits(rank)) {
-                    return Err(CollectiveError::PeerLost { rank, why: why.clone() });
+            if let Some(message) = self.poll(ours, since, &waits)? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Waits a moment for a message of the collective `ours`.
+    fn poll(
+        &mut self,
+        ours: &Head,
+        since: Instant,
+        waits: impl Fn(u32) -> bool,
+    ) -> Result<Option<Message<B::Payload>>, CollectiveError> {
+        self.settings.stop.check()?;
+        for (rank, lost) in (0..).zip(&self.lost) {
+            if let (Some(why), true) = (lost, waits(rank)) {
+                return Err(CollectiveError::PeerLost { rank, why: why.clone() });
+            }
+        }
+        match self.bulk.recv(SLICE).map_err(bulk_error)? {
+            BulkEvent::Message { peer, header, payload } => {
+                let message = Message { peer, head: Head::parse(&header), payload };
+                return self.admit(ours, message);
+            }
+            BulkEvent::Lost { peer, why } => {
+                if let Some(lost) = self.lost.get_mut(peer as usize) {
+                    *lost = Some(why);
                 }
             }
-            match self.bulk.recv(SLICE).map_err(bulk_error)? {
-                BulkEvent::Message { peer, header, payload } => {
-                    let message = Message { peer, head: Head::parse(&header), payload };
-                    if let Some(message) = self.admit(ours, message)? {
-                        return Ok(message);
-                    }
-                }
-                BulkEvent::Lost { peer, why } => {
-                    if let Some(lost) = self.lost.get_mut(peer as usize) {
-                        *lost = Some(why);
-                    }
-                }
-                BulkEvent::Nothing => {
-                    let waited = since.elapsed();
-                    if waited >= self.settings.patience {
-                        let missing = (0..self.layout.world()).filter(|&r| waits(r)).collect();
-                        let what = ours.to_string();
-                        return Err(CollectiveError::Timeout { waited, missing, what });
-                    }
+            BulkEvent::Nothing => {
+                let waited = since.elapsed();
+                if waited >= self.settings.patience {
+                    let missing = (0..self.layout.world()).filter(|&r| waits(r)).collect();
+                    let what = ours.to_string();
+                    return Err(CollectiveError::Timeout { waited, missing, what });
                 }
             }
         }
+        Ok(None)
     }
 
     /// Sorts a message: of this collective, of the next, or wrong.
@@ -280,20 +303,25 @@ impl<B: Bulk> Mesh<B> {
         let next = ours.sequence.wrapping_add(1) == theirs.sequence;
         let kin = theirs.layout == ours.layout && theirs.generation == ours.generation;
         if known && next && kin {
-            self.early.push(message);
+            self.waiting.push(message);
             return Ok(None);
         }
         Err(mismatch(message.peer, ours, &theirs))
     }
 
-    fn send_nodes(&mut self, head: Head, parts: &[Piece]) -> Result<(), CollectiveError> {
+    fn send_nodes(
+        &mut self,
+        head: Head,
+        since: Instant,
+        parts: &[Piece],
+    ) -> Result<(), CollectiveError> {
         for owner in self.others() {
             for (node, part) in parts.iter().enumerate() {
                 let chunk = self.layout.chunk(part.region().len(), owner);
                 for (piece, range) in pieces(chunk).enumerate() {
                     let phase = Phase::Node as u16;
                     let head = Head { phase, node: node as u16, piece: piece as u32, ..head };
-                    self.send(owner, head, as_bytes(&part.region()[range]))?;
+                    self.send(owner, head, since, as_bytes(&part.region()[range]))?;
                 }
             }
         }
@@ -360,7 +388,7 @@ impl<B: Bulk> Mesh<B> {
     /// Adds a piece of our chunk and sends the sum to all.
     fn reduce_piece(
         &mut self,
-        head: Head,
+        (head, since): (Head, Instant),
         piece: usize,
         nodes: &mut [Option<B::Payload>],
         parts: &mut [Piece],
@@ -394,7 +422,7 @@ impl<B: Bulk> Mesh<B> {
         let head = Head { phase: Phase::Sum as u16, node: 0, piece: piece as u32, ..head };
         for peer in self.others() {
             if let Some(home) = parts.first() {
-                self.send(peer, head, as_bytes(&home.region()[range.clone()]))?;
+                self.send(peer, head, since, as_bytes(&home.region()[range.clone()]))?;
             }
         }
         Ok(())
@@ -411,13 +439,13 @@ impl<B: Bulk> Transport for Mesh<B> {
         check_parts(&self.layout, bucket, parts)?;
         let head = self.begin(step, 1 + bucket as u32);
         let since = Instant::now();
-        self.send_nodes(head, parts)?;
+        self.send_nodes(head, since, parts)?;
         let mut due = self.due(self.layout.elements(bucket));
         while due.pending.iter().any(|&p| p > 0) {
             let message = self.next(&head, since, |r| due.pending[r as usize] > 0)?;
             if let Some(piece) = self.accept(&mut due, &head, message, parts)? {
                 let mut nodes = std::mem::take(&mut due.nodes[piece]);
-                self.reduce_piece(head, piece, &mut nodes, parts)?;
+                self.reduce_piece((head, since), piece, &mut nodes, parts)?;
             }
         }
         Ok(())
@@ -428,7 +456,7 @@ impl<B: Bulk> Transport for Mesh<B> {
         let since = Instant::now();
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         for peer in self.others() {
-            self.send(peer, head, &bytes)?;
+            self.send(peer, head, since, &bytes)?;
         }
         let world = self.layout.world();
         let mut all: Vec<Option<Vec<u64>>> = vec![None; world as usize];
