@@ -1,0 +1,125 @@
+//! The register tile: M rows of V vectors, kept in registers over one block of k.
+
+use super::Gemm;
+use crate::simd::{Kernel, LANES, Lanes};
+use std::ops::Range;
+
+/// Where a tile's sums go.
+pub(super) struct Target<'a> {
+    pub plan: &'a Gemm,
+    pub rows: Range<usize>,
+    pub columns: Range<usize>,
+    /// Add to what stands there (an earlier block of k).
+    pub accumulate: bool,
+}
+
+/// Multiplies a packed panel of rows with a tile of columns whose rows are `step` apart.
+#[inline(always)]
+pub(super) fn multiply<L: Lanes>(
+    k: usize,
+    a: &[f32],
+    b: &[f32],
+    step: usize,
+    target: Target,
+    out: &mut [f32],
+) {
+    let narrow = target.columns.len() <= LANES;
+    let vectors = if narrow { 1 } else { L::TILE.1 };
+    let (m, width) = (target.rows.len(), vectors * LANES);
+    assert!(a.len() >= m * k && b.len() >= (k - 1) * step + width);
+    assert!(target.rows.end <= target.plan.m && target.columns.end <= target.plan.n);
+    macro_rules! tile {
+        ($($rows:literal)*) => {
+            match m {
+                $($rows if L::TILE.0 >= $rows => {
+                    if L::TILE.1 == 2 && !narrow {
+                        L::enter(Tile::<$rows, 2> { k, a, b, step, target, out })
+                    } else {
+                        L::enter(Tile::<$rows, 1> { k, a, b, step, target, out })
+                    }
+                })*
+                _ => unreachable!("a tile has at most {} rows", L::TILE.0),
+            }
+        };
+    }
+    tile!(1 2 3 4 5 6 7 8 9 10 11 12 13 14)
+}
+
+struct Tile<'a, const M: usize, const V: usize> {
+    k: usize,
+    a: &'a [f32],
+    b: &'a [f32],
+    step: usize,
+    target: Target<'a>,
+    out: &'a mut [f32],
+}
+
+impl<const M: usize, const V: usize> Kernel for Tile<'_, M, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let mut sums = [[L::splat(0.0); V]; M];
+        let (mut a, mut b) = (self.a.as_ptr(), self.b.as_ptr());
+        for _ in 0..self.k {
+            // SAFETY: `multiply` has checked that a has k * M elements and that b has V vectors
+            // in each of k rows, `step` apart; the pointers move past the end only by
+            // `wrapping_add`, after the last use.
+            unsafe {
+                let vectors: [L; V] =
+                    std::array::from_fn(|v| L::load(&*b.add(v * LANES).cast::<[f32; LANES]>()));
+                for (i, row) in sums.iter_mut().enumerate() {
+                    let x = L::splat(*a.add(i));
+                    for (sum, y) in row.iter_mut().zip(vectors) {
+                        *sum = x.fma(y, *sum);
+                    }
+                }
+            }
+            a = a.wrapping_add(M);
+            b = b.wrapping_add(self.step);
+        }
+        let Target { plan, rows, columns, accumulate } = self.target;
+        for (row, &at) in sums.iter().zip(&plan.out_rows[rows]) {
+            for (v, &sum) in row.iter().enumerate() {
+                let left = columns.start + v * LANES;
+                if left >= columns.end {
+                    break;
+                }
+                let to = &plan.out_columns[left..columns.end.min(left + LANES)];
+                put(sum, plan.out_unit[left / LANES], at, to, accumulate, self.out);
+            }
+        }
+    }
+}
+
+/// Stores (or adds) the lanes of one vector.
+#[inline(always)]
+fn put<L: Lanes>(
+    sum: L,
+    unit: bool,
+    row: usize,
+    columns: &[usize],
+    accumulate: bool,
+    out: &mut [f32],
+) {
+    if !unit {
+        let mut lanes = [0.0; LANES];
+        sum.store(&mut lanes);
+        for (&column, lane) in columns.iter().zip(lanes) {
+            let to = &mut out[row + column];
+            *to = if accumulate { *to + lane } else { lane };
+        }
+        return;
+    }
+    let to = &mut out[row + columns[0]..][..columns.len()];
+    match <&mut [f32; LANES]>::try_from(&mut *to) {
+        Ok(to) => {
+            let sum = if accumulate { L::load(to) + sum } else { sum };
+            sum.store(to);
+        }
+        Err(_) => {
+            let sum = if accumulate { L::load_part(to) + sum } else { sum };
+            sum.store_part(to);
+        }
+    }
+}
