@@ -286,7 +286,7 @@ fn einsum(e: &Einsum, inputs: &[Typed]) -> Result<Shape> {
             }
         }
     }
-    let lonely = |l: &u8| !e.out.contains(l) && !(e.a.contains(l) && e.b.contains(l));
+    let lonely = |l: &u8| !(e.out.contains(l) || e.a.contains(l) && e.b.contains(l));
     if repeats(&e.out) || e.a.iter().chain(&e.b).any(lonely) {
         return Err(format!("has a lonely or repeated label: {e:?}"));
     }
