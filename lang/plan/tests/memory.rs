@@ -123,7 +123,7 @@ fn replay(c: &Compiled, plan: &monarch_graph::MemoryPlan, samples: u64) -> Resul
                     if let Place::Arena(other) = resolve(input.index()) {
                         let n = values[input.index()].len();
                         let apart = other as usize + n <= own.start || own.end <= other as usize;
-                        if !apart && !(may_overwrite(&node.op) && other == at) {
+                        if !(apart || may_overwrite(&node.op) && other == at) {
                             return Err(format!("node {i} overlaps its input"));
                         }
                     }
