@@ -15,14 +15,17 @@ impl<'t> Builder<'t> {
     pub(super) fn body(&mut self, pair: P<'t>) -> Body {
         let span = self.span(&pair);
         let mut entries: Vec<Entry> = Vec::new();
-        let mut siblings = Siblings::default();
+        let mut siblings = Siblings { comma_ends: true, ..Siblings::default() };
         let mut comma = Some(span);
         for part in pair.into_inner() {
             self.sibling(&mut siblings, part, |this, part| match part.as_rule() {
                 Rule::comma => this.comma(&part, &mut comma),
                 rule => {
                     comma = None;
-                    if rule == Rule::junk_line && this.no_value_before(&part, entries.last()) {
+                    if rule == Rule::junk_line
+                        && (this.no_value_before(&part, entries.last())
+                            || this.name_as_unit(&part, entries.last()))
+                    {
                         return;
                     }
                     let docs = this.docs_before(this.start(&part));
@@ -62,6 +65,24 @@ impl<'t> Builder<'t> {
         true
     }
 
+    /// In `batch = 64 until = 3` the second name was taken for the unit of the first value.
+    fn name_as_unit(&mut self, junk: &P<'t>, before: Option<&Entry>) -> bool {
+        let Some(EntryKind::Assign(assign)) = before.map(|entry| &entry.kind) else { return false };
+        let ExprKind::Number(number) = &assign.value.kind else { return false };
+        let Some(unit) = number.unit.as_ref().filter(|_| junk.as_str().starts_with('=')) else {
+            return false;
+        };
+        let title = format!("`{}` was read as a unit of `{}`", unit.name, number.raw);
+        let place = Span { end: unit.span.start, ..unit.span };
+        let place = Span { start: number.span.end, ..place };
+        self.error(
+            Diagnostic::error("M0001", title)
+                .label(unit.span, "the name of the next setting?")
+                .fix("put a comma or a line break before it", place, ", "),
+        );
+        true
+    }
+
     fn entry(&mut self, part: P<'t>, docs: Vec<crate::ast::Doc>, entries: &mut Vec<Entry>) {
         let mut push = |docs: Vec<_>, span, kind| {
             entries.push(Entry { span: with_docs(&docs, span), docs, kind });
@@ -86,6 +107,12 @@ impl<'t> Builder<'t> {
 
     fn junk_entry(&mut self, part: &P<'t>) {
         let token = lex::next(self.text, self.start(part));
+        let next = lex::next(self.text, token.end);
+        if matches!(next.text(self.text), "=" | ":")
+            && let Some(diagnostic) = slip::reserved(self.file, self.text, token)
+        {
+            return self.error(diagnostic);
+        }
         let help = match token.text(self.text) {
             word @ ("let" | "assert") => format!("`{word}` stands in scripts and at the top level"),
             word @ ("use" | "param" | "layer") => {
@@ -177,6 +204,9 @@ impl<'t> Builder<'t> {
         let mut body = None;
         for part in part.into_inner() {
             match part.as_rule() {
+                Rule::eq_slip if part.as_str() == "=>" => {
+                    self.wrong_sign(&part, "->", "`B -> dp` sends an axis, `name = value` sets")
+                }
                 Rule::eq_slip => self.wrong_sign(&part, "=", "a setting is `name = value`"),
                 Rule::body => {
                     let built = self.body(part);
@@ -253,11 +283,17 @@ impl<'t> Builder<'t> {
         let name = path.text();
         let space = self.text.get(..colon.start as usize).is_some_and(|text| text.ends_with(' '));
         let with = if space { "=" } else { " =" };
-        self.error(
-            Diagnostic::error("M0010", format!("`{name}` is set with `=`, not with `:`"))
-                .label(colon, "`:` is for the shape of a weight and for types")
-                .fix(format!("write `{name} = ..`"), colon, with),
-        );
+        let title = format!("`{name}` is set with `=`, not with `:`");
+        let diagnostic = Diagnostic::error("M0010", title)
+            .label(colon, "`:` is for the shape of a weight and for types");
+        self.error(match value.as_str().starts_with('{') {
+            true => diagnostic.fix(format!("for a block, write `{name} {{ .. }}`"), colon, "").fix(
+                format!("for a value, write `{name} = {{ .. }}`"),
+                colon,
+                with,
+            ),
+            false => diagnostic.fix(format!("write `{name} = ..`"), colon, with),
+        });
     }
 
     fn func(&mut self, path: Path, part: P<'t>) -> (Span, EntryKind) {
@@ -404,7 +440,8 @@ impl<'t> Builder<'t> {
                 let at = self.start(hole);
                 let token = lex::next(self.text, at);
                 let between = self.text.get(path.span.end as usize..token.start).unwrap_or("\n");
-                if between.contains('\n') || matches!(token.tok, lex::Tok::Close(_)) {
+                let ends = matches!(token.tok, lex::Tok::Close(_)) || token.text(self.text) == ",";
+                if between.contains('\n') || ends {
                     return self.stands_alone(path, path.span);
                 }
                 self.missing(hole, path.span, "`=`, `:` or `{`", &path.text());
@@ -414,6 +451,17 @@ impl<'t> Builder<'t> {
 
     fn stands_alone(&mut self, path: &Path, place: Span) {
         let name = path.text();
+        // `warmup(..) thn` with `cosine(..)` on the next line.
+        let line = lex::line_start(self.text, place.start as usize);
+        let before = self.text.get(line..place.start as usize).unwrap_or("").trim_end();
+        let infix = monarch_diagnostic::suggest(&name, ["then", "and", "or", "in"]);
+        if let (false, Some(infix)) = (before.is_empty() || before.ends_with(['{', ',']), infix) {
+            return self.error(
+                Diagnostic::error("M0001", format!("unexpected `{name}`"))
+                    .label(place, "not an operator")
+                    .fix(format!("did you mean `{infix}`?"), place, infix),
+            );
+        }
         self.error(
             Diagnostic::error("M0001", format!("`{name}` stands alone"))
                 .label(place, "expected `= value` or `{ .. }` after it")
@@ -426,7 +474,9 @@ impl<'t> Builder<'t> {
         let mut siblings = Siblings::default();
         let mut comma = Some(self.span(&pair));
         for part in pair.into_inner() {
+            let before = siblings.failed.is_some();
             self.sibling(&mut siblings, part, |this, part| match part.as_rule() {
+                Rule::comma if before => {}
                 Rule::comma => this.comma(&part, &mut comma),
                 _ => {
                     comma = None;
@@ -491,10 +541,13 @@ impl<'t> Builder<'t> {
 
     fn stmt(&mut self, part: P<'t>, script: &mut Script) {
         let rule = part.as_rule();
+        let covered = self.muted;
         if rule != Rule::junk_stmt
             && let Some(value) = script.value.take()
         {
+            // About the statement before, so this one keeps its own.
             self.unused(*value, &part, script);
+            self.muted = covered;
         }
         match rule {
             Rule::bind => {
@@ -509,9 +562,18 @@ impl<'t> Builder<'t> {
                 span = span.to(condition.span);
                 script.stmts.push(Stmt::Assert(Assert { span, condition }));
             }
+            Rule::expr if covered => {
+                let span = self.expr(part).span;
+                script.stmts.push(Stmt::Broken(Broken { span, keyword: None, name: None }));
+            }
             Rule::expr => script.value = Some(Box::new(self.expr(part))),
             _ => {
-                self.junk_in_script(&part, script.value.as_deref());
+                let before = script.value.take();
+                self.junk_in_script(&part, before.as_deref());
+                if let Some(ExprKind::Name(name)) = before.map(|value| value.kind) {
+                    let (span, name) = (name.span, Some(name));
+                    script.stmts.push(Stmt::Broken(Broken { span, keyword: None, name }));
+                }
                 script.stmts.push(Stmt::Broken(self.broken(&part)));
             }
         }

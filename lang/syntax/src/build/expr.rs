@@ -328,6 +328,7 @@ impl<'t> Builder<'t> {
                     parts.push(self.branch(part, open));
                 }
                 Rule::no_branch => {
+                    self.else_if(&part, before, after);
                     self.missing(&part, before, "`{ .. }`", after);
                     parts.push(broken(before));
                 }
@@ -353,6 +354,17 @@ impl<'t> Builder<'t> {
                 Expr { span, kind: ExprKind::If(Box::new(If { condition, yes, no })) }
             }
             _ => broken(span),
+        }
+    }
+
+    fn else_if(&mut self, hole: &P<'t>, before: Span, after: &str) {
+        let token = crate::lex::next(self.text, self.start(hole));
+        if after == "else" && token.text(self.text) == "if" {
+            let span = before.to(Span::new(self.file, token.start, token.end));
+            self.error(
+                Diagnostic::error("M0012", "`else if` is written `else { if .. }`")
+                    .label(span, "expected `{` after `else`"),
+            );
         }
     }
 

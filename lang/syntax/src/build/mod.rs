@@ -34,9 +34,10 @@ pub(crate) struct Builder<'t> {
 }
 
 /// Siblings in a row, of which one may have failed: what follows it on its line, or further in on
-/// the next ones, is of the same cause. A comma ends that.
+/// the next ones, is of the same cause. In a body, a comma ends that.
 #[derive(Default)]
 pub(crate) struct Siblings {
+    comma_ends: bool,
     failed: Option<Failed>,
 }
 
@@ -127,7 +128,7 @@ impl<'t> Builder<'t> {
         build: impl FnOnce(&mut Self, P<'t>) -> T,
     ) -> T {
         let at = self.start(&pair);
-        if pair.as_rule() == Rule::comma {
+        if pair.as_rule() == Rule::comma && siblings.comma_ends {
             siblings.failed = None;
         }
         let covered = siblings.failed.as_mut().is_some_and(|failed| self.covers(failed, at));
@@ -204,8 +205,9 @@ impl<'t> Builder<'t> {
             true => Span { start: before.end, ..before },
             false => Span::new(self.file, token.start, token.end),
         };
+        let label = if place.start == place.end { "missing here" } else { "missing before this" };
         let title = format!("expected {what} after `{}`, found {found}", slip::clip(after));
-        self.error(Diagnostic::error("M0001", title).label(place, format!("{what} belongs here")));
+        self.error(Diagnostic::error("M0001", title).label(place, label));
     }
 
     /// Something stands where nothing belongs; `hint` says what could.

@@ -1,6 +1,6 @@
 //! Types, shapes, parameters, and lists between commas.
 
-use monarch_diagnostic::Span;
+use monarch_diagnostic::{Diagnostic, Span};
 
 use super::{Builder, P};
 use crate::ast::{Axis, AxisKind, ExprKind, Field, Ident, Kind, Pattern, TensorType};
@@ -17,12 +17,29 @@ impl<'t> Builder<'t> {
             match pair.as_rule() {
                 // `()` and a comma at the end are fine, `(, a)` is not.
                 Rule::no_slot if n + 1 == count => {}
-                Rule::no_slot => self.missing(&pair, self.opening(&list), what, "("),
-                Rule::junk => self.junk(&pair, &format!("a comma stands between two: {what}")),
+                Rule::no_slot => {
+                    let before = kept.last().map_or(self.opening(&list), |kept| self.span(kept));
+                    let after = if kept.is_empty() { list.as_str().get(..1) } else { Some(",") };
+                    self.missing(&pair, before, what, after.unwrap_or(""));
+                }
+                Rule::junk => self.junk_in_list(&pair, what),
                 _ => kept.push(pair),
             }
         }
         kept.into_iter()
+    }
+
+    fn junk_in_list(&mut self, junk: &P<'t>, what: &str) {
+        if self.silent() || !junk.as_str().starts_with(':') || what != "an argument" {
+            return self.junk(junk, &format!("a comma stands between one and the next"));
+        }
+        let start = self.start(junk);
+        let span = Span::new(self.file, start, start + 1);
+        self.error(
+            Diagnostic::error("M0010", "an argument gets its name with `=`, not with `:`")
+                .label(span, "write `name = value`")
+                .fix("write `=`", span, " ="),
+        );
     }
 
     /// The opening bracket of a list.
