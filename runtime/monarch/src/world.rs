@@ -1,0 +1,173 @@
+//! The real outside: files below and beside the program.
+
+use monarch_check::{TensorFact, TextFacts, World, WorldError};
+use monarch_data::{DataError, SourceSpec};
+use monarch_graph::{DataFile, Source};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// Longest header of a safetensors file that is read.
+const MAX_HEADER_BYTES: u64 = 100 << 20;
+
+/// Files on this machine; paths are relative to the folder of the program.
+pub struct Disk {
+    base: PathBuf,
+}
+
+impl Disk {
+    /// The world as a program at `program` sees it.
+    pub fn around(program: &Path) -> Disk {
+        let folder = program.parent().unwrap_or(Path::new("."));
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        // Workers may stand in another folder, so paths in a plan are absolute.
+        Disk { base: std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf()) }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        clean(&self.base.join(path))
+    }
+}
+
+/// Takes `a/../` out of a path, so that one file has one name.
+fn clean(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::CurDir => {}
+            std::path::Component::ParentDir if out.file_name().is_some() => {
+                out.pop();
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn from_io(path: &str, error: &std::io::Error) -> WorldError {
+    let path = path.to_string();
+    match error.kind() {
+        ErrorKind::NotFound => WorldError::NotFound { path },
+        _ => WorldError::Other { path, why: error.to_string() },
+    }
+}
+
+fn from_data(path: &str, error: DataError) -> WorldError {
+    match error {
+        DataError::Io { path: at, error } => from_io(if at.is_empty() { path } else { &at }, &error),
+        other => WorldError::Malformed { path: path.to_string(), why: other.to_string() },
+    }
+}
+
+impl World for Disk {
+    fn read(&self, path: &str, limit_bytes: u64) -> Result<Vec<u8>, WorldError> {
+        let io = |e: std::io::Error| from_io(path, &e);
+        let at = self.at(path);
+        if at.is_dir() {
+            let why = "it is a folder".to_string();
+            return Err(WorldError::Other { path: path.to_string(), why });
+        }
+        let file = File::open(&at).map_err(io)?;
+        let bytes = file.metadata().map_err(io)?.len();
+        let too_large = |bytes| WorldError::TooLarge { path: path.to_string(), bytes, limit_bytes };
+        if bytes > limit_bytes {
+            return Err(too_large(bytes));
+        }
+        let mut content = Vec::new();
+        file.take(limit_bytes + 1).read_to_end(&mut content).map_err(io)?;
+        if content.len() as u64 > limit_bytes {
+            return Err(too_large(content.len() as u64));
+        }
+        Ok(content)
+    }
+
+    fn glob(&self, pattern: &str) -> Result<Vec<String>, WorldError> {
+        let malformed = |why: String| WorldError::Malformed { path: pattern.to_string(), why };
+        let found =
+            monarch_data::glob(&self.base, pattern).map_err(|e| malformed(e.to_string()))?;
+        let mut paths = Vec::with_capacity(found.len());
+        for path in found {
+            let text = path.to_str().ok_or_else(|| malformed("has a name not in UTF-8".into()))?;
+            paths.push(text.to_string());
+        }
+        Ok(paths)
+    }
+
+    fn file(&self, path: &str) -> Result<DataFile, WorldError> {
+        monarch_data::describe(&self.at(path)).map_err(|e| from_data(path, e))
+    }
+
+    fn tensors(&self, path: &str) -> Result<Vec<TensorFact>, WorldError> {
+        let header = self.header(path)?;
+        let malformed = |why: String| WorldError::Malformed { path: path.to_string(), why };
+        let (_, metadata) = safetensors::SafeTensors::read_metadata(&header)
+            .map_err(|e| malformed(format!("is no safetensors file ({e})")))?;
+        let mut facts: Vec<TensorFact> = metadata
+            .tensors()
+            .into_iter()
+            .map(|(name, info)| TensorFact {
+                name,
+                dtype: info.dtype.to_string(),
+                shape: info.shape.iter().map(|&n| n as u64).collect(),
+            })
+            .collect();
+        facts.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(facts)
+    }
+
+    fn text(&self, paths: &[String]) -> Result<TextFacts, WorldError> {
+        let first = paths.first().map_or("", String::as_str);
+        let spec =
+            SourceSpec::Text { paths: paths.iter().map(|p| self.at(p)).collect(), window: 1 };
+        let facts = monarch_data::facts(&spec, &[]).map_err(|e| from_data(first, e))?;
+        // Windows of two characters lie side by side.
+        let chars = facts.samples * 2 + facts.left_over;
+        match facts.source {
+            Source::Text { vocabulary, .. } => Ok(TextFacts { chars, vocabulary }),
+            _ => Err(WorldError::Malformed { path: first.to_string(), why: "is no text".into() }),
+        }
+    }
+}
+
+impl Disk {
+    /// The first bytes of a safetensors file: length and header.
+    fn header(&self, path: &str) -> Result<Vec<u8>, WorldError> {
+        let io = |e: std::io::Error| from_io(path, &e);
+        let malformed = |why: &str| WorldError::Malformed { path: path.into(), why: why.into() };
+        let mut file = File::open(self.at(path)).map_err(io)?;
+        let mut length = [0; 8];
+        file.read_exact(&mut length).map_err(|_| malformed("is no safetensors file (too short)"))?;
+        let header = u64::from_le_bytes(length);
+        if header > MAX_HEADER_BYTES {
+            return Err(malformed("is no safetensors file (its header would be over 100 MB)"));
+        }
+        let mut bytes = length.to_vec();
+        file.take(header).read_to_end(&mut bytes).map_err(io)?;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_has_one_name() {
+        assert_eq!(clean(Path::new("/a/b/../c/./d")), Path::new("/a/c/d"));
+        assert_eq!(clean(Path::new("/../a")), Path::new("/../a"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = Disk::around(&folder.path().join("job.mon"));
+        assert_eq!(
+            disk.read("nothing.mon", 10),
+            Err(WorldError::NotFound { path: "nothing.mon".into() })
+        );
+        std::fs::write(folder.path().join("long.mon"), "0123456789ab").expect("written");
+        assert!(matches!(disk.read("long.mon", 10), Err(WorldError::TooLarge { .. })));
+        assert!(matches!(disk.tensors("long.mon"), Err(WorldError::Malformed { .. })));
+        assert_eq!(disk.glob("*.mon").map(|f| f.len()), Ok(1));
+    }
+}
