@@ -77,6 +77,7 @@ fn round_trips(controller: &Identity, worker: &Identity) {
         }
     });
     let ServerEvent::Connected { id, .. } = next(&events) else { panic!("no connection") };
+    println!("resident memory with both ends of a control connection: {} KiB", resident() >> 10);
     for (pause, count) in [(Duration::ZERO, 20_000), (Duration::from_millis(2), 1_000)] {
         let mut samples = Vec::with_capacity(count);
         for _ in 0..count {
@@ -90,6 +91,13 @@ fn round_trips(controller: &Identity, worker: &Identity) {
     }
     server.shutdown("done");
     echo.join().expect("echo");
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("procfs");
+    let pages = statm.split_whitespace().nth(1).and_then(|field| field.parse::<usize>().ok());
+    pages.expect("a count of pages") * 4096
 }
 
 fn next(events: &mpsc::Receiver<ServerEvent>) -> ServerEvent {

@@ -39,8 +39,9 @@ pub struct Options {
     /// A silent connection sends a sign of life so often.
     pub keep_alive: Duration,
     /// While nothing is heard, how often to ask the other side's operating system whether the
-    /// socket still exists. A killed process is found after two refusals. `None`: only the idle
-    /// timeout finds it.
+    /// socket still exists. A killed process is found after two refusals: on this machine within
+    /// three intervals, elsewhere (if "port unreachable" passes the firewalls) a keep-alive
+    /// later. `None`: only the idle timeout finds it.
     pub probe: Option<Duration>,
     /// The longest a newcomer may take to prove itself.
     pub handshake_timeout: Duration,

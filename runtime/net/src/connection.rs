@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quinn::{ConnectionError, VarInt};
 
 use crate::bulk::{BulkReceiver, BulkSender};
-use crate::config::Options;
+use crate::config::{Options, is_loopback};
 use crate::frame::{FrameError, FrameReader, FrameWriter};
 use crate::identity::Role;
 use crate::lost::{Lost, code, fit_reason};
@@ -120,7 +120,10 @@ impl Connection {
         let connection = Connection { quic, shared: Arc::new(shared) };
         if let Some(interval) = options.probe {
             let (quic, verdict) = (connection.quic.clone(), connection.shared.verdict.clone());
-            let task = tokio::spawn(crate::probe::watch(quic, verdict, interval));
+            // A thousand peers of other machines must not be asked five times a second each.
+            let near = is_loopback(quic.remote_address().ip());
+            let grace = if near { Duration::ZERO } else { options.keep_alive * 5 / 4 };
+            let task = tokio::spawn(crate::probe::watch(quic, verdict, interval, grace));
             let _ = connection.shared.probe.set(task.abort_handle());
         }
         connection

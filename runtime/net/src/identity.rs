@@ -338,6 +338,7 @@ impl ClientCertVerifier for PinVerifier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AcceptError, Endpoint, Options};
 
     #[test]
     fn a_key_gives_one_identity_per_role_everywhere() {
@@ -364,4 +365,79 @@ mod tests {
     // From RFC 5869 with HMAC-SHA256 in Python, and the public key from OpenSSL.
     const GOLDEN_WORKER: &str = "35fc149f";
     const GOLDEN_CONTROLLER: &str = "3b805adb";
+
+    /// An identity that expects the keys of `expects` and shows and signs with other ones.
+    fn impostor(expects: &Identity, shows: &Identity, signs: &Identity) -> Identity {
+        let signer = CertifiedKey::new(shows.signer.cert.clone(), signs.signer.key.clone());
+        Identity { signer: Arc::new(signer), ..expects.clone() }
+    }
+
+    /// What both sides say when `client` connects to `server`: the side that accepts, then the
+    /// side that connects (by its connection's end, where the handshake succeeds for it).
+    fn meet(server: Identity, client: Identity) -> (AcceptError, String) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let long = std::time::Duration::from_secs(20);
+        runtime.block_on(async {
+            let options = Options::default();
+            let server = Endpoint::bind("127.0.0.1:0", &server, &options).await.unwrap();
+            let client = Endpoint::bind("127.0.0.1:0", &client, &options).await.unwrap();
+            let connect = async {
+                match client.connect(server.local_addr(), Role::Controller, long).await {
+                    Ok(connection) => connection.closed().await.to_string(),
+                    Err(error) => error.to_string(),
+                }
+            };
+            let accept = async { server.accept().await.unwrap().handshake().await.unwrap_err() };
+            tokio::time::timeout(long, async { tokio::join!(accept, connect) }).await.unwrap()
+        })
+    }
+
+    #[test]
+    fn a_key_must_be_pinned_and_its_owner_must_sign() {
+        let (ours, other) = (ClusterKey::generate().unwrap(), ClusterKey::generate().unwrap());
+        let (controller, worker) =
+            (Identity::new(&ours, Role::Controller), Identity::new(&ours, Role::Worker));
+        let (other_controller, other_worker) =
+            (Identity::new(&other, Role::Controller), Identity::new(&other, Role::Worker));
+        let pairs = [
+            // A client that trusts our server but proves another cluster's key.
+            (controller.clone(), impostor(&worker, &other_worker, &other_worker)),
+            // One that shows our public key without holding its secret.
+            (controller.clone(), impostor(&worker, &worker, &other_worker)),
+            // A server of another cluster, and one that shows our public key.
+            (other_controller.clone(), worker.clone()),
+            (impostor(&controller, &controller, &other_controller), worker),
+        ];
+        for (server, client) in pairs {
+            let (accept, connect) = meet(server, client);
+            assert!(matches!(accept, AcceptError::WrongKey { .. }), "{accept:?}, {connect}");
+            assert!(connect.contains("holds another cluster key"), "{connect}");
+        }
+    }
+
+    #[test]
+    fn another_protocol_is_refused_by_name() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let key = ClusterKey::generate().unwrap();
+        let (tls, _) = Identity::new(&key, Role::Worker)
+            .client_tls(Role::Controller, vec![b"h3".into()])
+            .unwrap();
+        let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+        runtime.block_on(async {
+            let options = Options::default();
+            let controller = Identity::new(&key, Role::Controller);
+            let server = Endpoint::bind("127.0.0.1:0", &controller, &options).await.unwrap();
+            let client = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+            let config = quinn::ClientConfig::new(Arc::new(crypto));
+            let connecting =
+                client.connect_with(config, server.local_addr(), "example.org").unwrap();
+            let accept = async { server.accept().await.unwrap().handshake().await.unwrap_err() };
+            let (error, refused) = tokio::join!(accept, connecting);
+            assert!(refused.is_err());
+            assert!(
+                matches!(error, AcceptError::OtherVersion { ours: 1, theirs: None, .. }),
+                "{error:?}"
+            );
+        });
+    }
 }

@@ -10,7 +10,8 @@
 //! - **Nothing hangs.** Every wait has a limit or ends with its connection, and a connection ends
 //!   when the other side closes, falls silent for the idle timeout, or its socket is gone.
 //! - **Everything is bounded.** Frames, payloads and queues have limits; a length announced by the
-//!   other side never sizes an allocation.
+//!   other side never sizes an allocation. Control frames that were handed to the caller's
+//!   callback or channel are the caller's to take.
 //! - **Every end has a reason.** A lost connection is a [`Lost`], which says what was seen.
 //!
 //! Two facades serve code that is not asynchronous: [`ControlServer`] and [`ControlClient`]

@@ -19,7 +19,6 @@ pub(crate) mod code {
 
 /// TLS alerts (RFC 8446, 6.2) as QUIC reports them: 0x100 plus the alert.
 mod alert {
-    pub const HANDSHAKE_FAILURE: u8 = 40;
     pub const ACCESS_DENIED: u8 = 49;
     pub const DECRYPT_ERROR: u8 = 51;
     pub const CERTIFICATE_REQUIRED: u8 = 116;
@@ -117,12 +116,7 @@ fn from_code(found: TransportErrorCode, detail: &str, ours: u16) -> Lost {
     if is(alert::NO_APPLICATION_PROTOCOL) {
         return Lost::OtherVersion { ours, theirs: None };
     }
-    let key = [
-        alert::ACCESS_DENIED,
-        alert::DECRYPT_ERROR,
-        alert::CERTIFICATE_REQUIRED,
-        alert::HANDSHAKE_FAILURE,
-    ];
+    let key = [alert::ACCESS_DENIED, alert::DECRYPT_ERROR, alert::CERTIFICATE_REQUIRED];
     if key.into_iter().any(is) {
         return Lost::WrongKey;
     }

@@ -75,7 +75,9 @@ impl<T> Outbox<T> {
         Ok(())
     }
 
+    /// Nothing more can be queued; what was queued before is sent, then the reason.
     pub(crate) fn close(&self, reason: &str) {
+        self.budget.end(Lost::ClosedHere { reason: reason.to_string() });
         // Without a receiver the connection has ended already.
         let _ = self.sender.send(Out::Close(reason.to_string()));
     }

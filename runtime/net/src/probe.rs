@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quinn::VarInt;
 use tokio::net::UdpSocket;
@@ -20,10 +20,16 @@ use crate::lost::Lost;
 const REFUSALS: u32 = 2;
 
 /// Closes `connection` as [`Lost::Vanished`] once the peer's socket is gone. Runs until the
-/// connection has ended.
-pub(crate) async fn watch(connection: quinn::Connection, verdict: Verdict, interval: Duration) {
+/// connection has ended. It asks only after `grace` of silence: where a question costs more than
+/// the time it saves, that is longer than a living peer is ever silent.
+pub(crate) async fn watch(
+    connection: quinn::Connection,
+    verdict: Verdict,
+    interval: Duration,
+    grace: Duration,
+) {
     let received = || connection.stats().udp_rx.datagrams;
-    let (mut heard, mut refusals) = (received(), 0);
+    let (mut heard, mut heard_at, mut refusals) = (received(), Instant::now(), 0);
     let mut socket = None;
     while connection.close_reason().is_none() {
         tokio::select! {
@@ -32,7 +38,10 @@ pub(crate) async fn watch(connection: quinn::Connection, verdict: Verdict, inter
         }
         let now = received();
         if now != heard {
-            (heard, refusals, socket) = (now, 0, None);
+            (heard, heard_at, refusals, socket) = (now, Instant::now(), 0, None);
+            continue;
+        }
+        if heard_at.elapsed() < grace {
             continue;
         }
         // The answer to the packet of the last round has had one interval to arrive.

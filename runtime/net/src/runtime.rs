@@ -31,18 +31,27 @@ impl NetThread {
         Ok(NetThread { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Runs `future` on the thread and waits for it; `None` if it panicked.
+    /// Runs `future` on the thread and waits for it; `None` if it panicked, or if called on the
+    /// thread itself, which cannot wait for itself.
     pub(crate) fn run<F>(&self, future: F) -> Option<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        if self.is_current() {
+            return None;
+        }
         let (done, result) = std::sync::mpsc::sync_channel(1);
         self.spawn(async move {
             // The receiver waits below; it cannot be gone.
             let _ = done.send(future.await);
         });
         result.recv().ok()
+    }
+
+    fn is_current(&self) -> bool {
+        let current = std::thread::current().id();
+        self.thread.as_ref().is_some_and(|thread| thread.thread().id() == current)
     }
 
     pub(crate) fn spawn<F>(&self, future: F)
@@ -56,9 +65,10 @@ impl NetThread {
 impl Drop for NetThread {
     fn drop(&mut self) {
         drop(self.stop.take());
-        let Some(thread) = self.thread.take() else { return };
         // A facade dropped by a callback on the thread itself must not wait for itself.
-        if thread.thread().id() != std::thread::current().id() {
+        if !self.is_current()
+            && let Some(thread) = self.thread.take()
+        {
             let _ = thread.join();
         }
     }

@@ -51,11 +51,10 @@ fn decode(pieces: &[Vec<u8>], limit: u32) -> (Vec<Vec<u8>>, Result<(), FrameErro
     (frames, decoder.finish())
 }
 
+type Messages = Vec<(Header, Vec<u8>)>;
+
 /// Messages with their headers, as the decoder of bulk streams gives them.
-fn decode_bulk(
-    pieces: Vec<Vec<u8>>,
-    limit: u64,
-) -> (Vec<(Header, Vec<u8>)>, Result<(), FrameError>) {
+fn decode_bulk(pieces: Vec<Vec<u8>>, limit: u64) -> (Messages, Result<(), FrameError>) {
     let mut decoder = BulkDecoder::new(limit);
     let mut messages = Vec::new();
     let mut begun = None;
@@ -81,7 +80,7 @@ fn frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..8)
 }
 
-fn messages() -> impl Strategy<Value = Vec<(Header, Vec<u8>)>> {
+fn messages() -> impl Strategy<Value = Messages> {
     prop::collection::vec((any::<Header>(), prop::collection::vec(any::<u8>(), 0..90)), 0..5)
 }
 
