@@ -16,6 +16,7 @@ fn main() {
     let key = ClusterKey::generate().expect("randomness");
     let controller = Identity::new(&key, Role::Controller);
     let worker = Identity::new(&key, Role::Worker);
+    idle(&controller, &worker);
     start_up(&key);
     round_trips(&controller, &worker);
     bulk(&worker);
@@ -37,6 +38,26 @@ fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     let since = Instant::now();
     let result = what();
     (result, since.elapsed())
+}
+
+fn idle(controller: &Identity, worker: &Identity) {
+    let before = resident();
+    let options = Options::default();
+    let (server, _events) =
+        ControlServer::start("127.0.0.1:0", controller, &options).expect("bind");
+    let with_server = resident();
+    let addr = server.local_addr().to_string();
+    let client = ControlClient::connect(&addr, worker, &options, LONG).expect("connect");
+    let with_client = resident();
+    let mesh = PeerMesh::start("127.0.0.1:0", worker, &Options::bulk()).expect("bind");
+    println!(
+        "resident memory: {} KiB before, server {} KiB, client {} KiB, mesh {} KiB",
+        before >> 10,
+        (with_server - before) >> 10,
+        (with_client - with_server) >> 10,
+        (resident() - with_client) >> 10
+    );
+    drop((mesh, client));
 }
 
 fn start_up(key: &ClusterKey) {
@@ -77,7 +98,6 @@ fn round_trips(controller: &Identity, worker: &Identity) {
         }
     });
     let ServerEvent::Connected { id, .. } = next(&events) else { panic!("no connection") };
-    println!("resident memory with both ends of a control connection: {} KiB", resident() >> 10);
     for (pause, count) in [(Duration::ZERO, 20_000), (Duration::from_millis(2), 1_000)] {
         let mut samples = Vec::with_capacity(count);
         for _ in 0..count {

@@ -20,6 +20,7 @@ use crate::connection::Connection;
 use crate::identity::{Identity, Role};
 use crate::lost::{Lost, code};
 use crate::probe;
+use crate::socket::Socket;
 
 /// How long to wait before asking again whether something listens on this machine's port.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
@@ -240,7 +241,9 @@ impl Endpoint {
         config.max_udp_payload_size(MAX_PAYLOAD_BYTES).map_err(tls_setting)?;
         let default = serve.as_ref().map(|(_, network)| network.as_ref().clone());
         let runtime = Arc::new(quinn::TokioRuntime);
-        let quic = quinn::Endpoint::new(config, default, socket, runtime).map_err(io)?;
+        let socket = Socket::new(socket, MAX_PAYLOAD_BYTES).map_err(io)?;
+        let quic = quinn::Endpoint::new_with_abstract_socket(config, default, socket, runtime)
+            .map_err(io)?;
         let (identity, options) = (identity.clone(), options.clone());
         let shared = Arc::new(Shared { identity, options, loopback, network, serve });
         Ok(Endpoint { quic, local, shared })

@@ -36,6 +36,7 @@ mod payload;
 mod probe;
 mod queue;
 mod runtime;
+mod socket;
 
 pub use addr::{BindError, ResolveError};
 pub use bulk::{BULK_HEADER_BYTES, BulkDecoder, BulkEvent, BulkReceiver, BulkSender, Header};
