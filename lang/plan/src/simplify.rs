@@ -34,9 +34,15 @@ impl Simplified {
 
 /// Simplifies `graph`; only what `roots` need stays.
 pub fn simplify(graph: &Graph, roots: &[NodeId]) -> Result<Simplified> {
-    let mut folder = Folder { b: Builder::new(), known: HashMap::new() };
+    let mut uses = vec![0; graph.nodes.len()];
+    for id in graph.nodes.iter().flat_map(|n| &n.inputs).chain(roots) {
+        if let Some(n) = uses.get_mut(id.index()) {
+            *n += 1;
+        }
+    }
+    let mut folder = Folder { b: Builder::new(), known: HashMap::new(), uses: Vec::new() };
     let mut map: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
-    for node in &graph.nodes {
+    for (node, uses) in graph.nodes.iter().zip(uses) {
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for input in &node.inputs {
             let Some(&now) = map.get(input.index()) else {
@@ -46,7 +52,12 @@ pub fn simplify(graph: &Graph, roots: &[NodeId]) -> Result<Simplified> {
             inputs.push(now);
         }
         let node = Node { inputs, ..node.clone() };
-        map.push(folder.fold(node)?);
+        let id = folder.fold(node)?;
+        folder.uses.resize(folder.b.len(), 0);
+        if let Some(n) = folder.uses.get_mut(id.index()) {
+            *n += uses;
+        }
+        map.push(id);
     }
     let folded = folder.b.finish();
     let roots: Vec<NodeId> = roots.iter().filter_map(|r| map.get(r.index()).copied()).collect();
@@ -83,6 +94,8 @@ struct Folder {
     b: Builder,
     /// Nodes by what they compute: encoded operation, inputs, shape and dtype.
     known: HashMap<(Vec<u8>, Vec<NodeId>, Shape, DType), NodeId>,
+    /// How often the old nodes that became a node were used.
+    uses: Vec<u32>,
 }
 
 impl Folder {
@@ -94,6 +107,14 @@ impl Folder {
             Some(Rewrite::Node(op, inputs)) => {
                 // A rewritten node may fold again, and is strictly simpler.
                 self.fold(Node { op, inputs, ..node })
+            }
+            Some(Rewrite::Scaled { factor, operand, other, of }) => {
+                let scale = Op::Affine { mul: factor, add: 0.0 };
+                let scaled = self.b.shape(operand);
+                let scale = Node { op: scale, inputs: vec![operand], shape: scaled, ..node };
+                let scaled = self.fold(scale)?;
+                let inputs = if other.0 { vec![other.1, scaled] } else { vec![scaled, other.1] };
+                self.fold(Node { op: Op::Einsum(of), inputs, ..node })
             }
             None => self.intern(node),
         }
@@ -128,6 +149,7 @@ impl Folder {
             (Op::Reshape, &[x]) => self.reshape(x, node),
             (Op::Permute(order), &[x]) => self.permute(x, order),
             (Op::Einsum(e), &[a, b]) => self.einsum(e, a, b),
+            (&Op::Causal { fill: 0.0 }, &[x]) if self.is_causal(x) => Some(Rewrite::Same(x)),
             (Op::Slice { .. }, &[x]) if self.at(x)?.shape == node.shape => Some(Rewrite::Same(x)),
             _ => None,
         }
@@ -144,8 +166,28 @@ impl Folder {
                 Some(Rewrite::Node(op, vec![inner]))
             }
             (&Op::Const(v), _) => Some(Rewrite::Node(Op::Const(v * mul + add), vec![])),
+            (Op::Einsum(e), &[a, b]) if add == 0.0 && self.uses.get(x.index()) == Some(&1) => {
+                self.sink(mul, e, [a, b], &node.shape)
+            }
             _ => None,
         }
+    }
+
+    /// Moves a factor from a product to its smaller operand, where that is smaller than the
+    /// product: `einsum(q, k) / sqrt(K)` scales q instead of all scores.
+    fn sink(&self, factor: f64, e: &Einsum, [a, b]: [NodeId; 2], to: &Shape) -> Option<Rewrite> {
+        // Powers of B first, then elements for each of them.
+        let volume = |shape: &Shape| {
+            let batches = shape.0.iter().filter(|d| d.batch).count();
+            (batches, shape.0.iter().fold(1u64, |n, d| n.saturating_mul(d.per)))
+        };
+        let (left, right) = (volume(&self.at(a)?.shape), volume(&self.at(b)?.shape));
+        if left.min(right) >= volume(to) {
+            return None;
+        }
+        let swap = right < left;
+        let (operand, other) = if swap { (b, a) } else { (a, b) };
+        Some(Rewrite::Scaled { factor, operand, other: (swap, other), of: e.clone() })
     }
 
     /// A constant operand becomes part of an affine operation.
@@ -209,6 +251,24 @@ impl Folder {
         still.then(|| Rewrite::Node(Op::Reshape, vec![x]))
     }
 
+    /// Whether the future is 0 in `x` already: the gradient of a causal softmax, which has the
+    /// softmax's zeros.
+    fn is_causal(&self, x: NodeId) -> bool {
+        let input = |n: &Node| n.inputs.first().and_then(|&id| self.at(id));
+        let masked = || {
+            let grad = self.at(x)?;
+            let (Op::SoftmaxGrad { axis }, softmax) = (&grad.op, input(grad)?) else {
+                return None;
+            };
+            let last = usize::from(*axis) + 1 == grad.shape.rank();
+            let along = matches!(&softmax.op, Op::Softmax { axis: a } if a == axis);
+            let mask = &input(softmax)?.op;
+            let hides = matches!(mask, Op::Causal { fill } if *fill == f64::NEG_INFINITY);
+            Some(last && along && hides)
+        };
+        masked() == Some(true)
+    }
+
     /// A transposed operand is the operand with its labels in another order.
     fn einsum(&self, e: &Einsum, a: NodeId, b: NodeId) -> Option<Rewrite> {
         let left = self.untransposed(a, &e.a);
@@ -240,4 +300,7 @@ enum Rewrite {
     Same(NodeId),
     /// Another operation of the same shape and dtype does it.
     Node(Op, Vec<NodeId>),
+    /// The contraction `of` an operand times `factor` with another one, which comes first if its
+    /// flag says so.
+    Scaled { factor: f64, operand: NodeId, other: (bool, NodeId), of: Einsum },
 }

@@ -307,6 +307,14 @@ fn einsums() {
         let e = Einsum { a: vec![0, 1], b: vec![1, 2], out: vec![2, 0] };
         t.b.einsum(e, x, x).unwrap()
     });
+    for (rows, columns) in [(2, 9), (9, 2)] {
+        check("a scaled product", |t| {
+            let (x, y) = (sampled(t, &[rows, 1]), t.weight(&[columns, 1]));
+            let e = Einsum { a: vec![0, 1, 2], b: vec![3, 2], out: vec![1, 0, 3] };
+            let product = t.b.einsum(e, x, y).unwrap();
+            t.b.affine(product, 0.3, 0.0).unwrap()
+        });
+    }
     check("transposed operands", |t| {
         let (x, y) = (sampled(t, &[2, 3]), t.weight(&[4, 3]));
         let x = t.b.permute(x, &[1, 0, 2]).unwrap();
