@@ -59,6 +59,15 @@ pub struct DataPosition {
     pub sample: u64,
 }
 
+impl DataPosition {
+    /// Where a run of `plan` stands when `step` optimizer steps are done.
+    pub fn after(plan: &monarch_graph::Plan, step: u64) -> DataPosition {
+        let per_epoch = plan.steps_per_epoch().max(1);
+        let sample = (step % per_epoch).saturating_mul(plan.batch);
+        DataPosition { epoch: step / per_epoch, sample }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileEntry {

@@ -3,6 +3,7 @@
 use crate::file::{HashingFile, TensorFile, each_block, header};
 use crate::manifest::{self, DataPosition, FileEntry, Manifest, TensorEntry, hex};
 use crate::{Fingerprint, read, retain};
+use monarch_graph::{OptimizerKind, Plan};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
@@ -47,6 +48,39 @@ pub struct About {
     pub metrics: BTreeMap<String, f64>,
     pub optimizer: String,
     pub slots: Vec<String>,
+}
+
+impl About {
+    /// What the plan itself says, when `step` optimizer steps are done on `world` workers; without
+    /// loss and metrics.
+    pub fn of(
+        plan: &Plan,
+        step: u64,
+        program: &str,
+        world: u32,
+        fingerprint: Fingerprint,
+    ) -> About {
+        let kind = &plan.optimizer.kind;
+        let optimizer = match kind {
+            OptimizerKind::Sgd { .. } => "sgd",
+            OptimizerKind::AdamW { .. } => "adamw",
+        };
+        About {
+            step,
+            data: DataPosition::after(plan, step),
+            seed: plan.seed,
+            schedule_step: step,
+            job: plan.name.clone(),
+            program: program.to_string(),
+            world,
+            shards: plan.shards,
+            fingerprint,
+            loss: None,
+            metrics: BTreeMap::new(),
+            optimizer: optimizer.to_string(),
+            slots: kind.slots().iter().map(|s| s.to_string()).collect(),
+        }
+    }
 }
 
 /// Why a checkpoint was not written. Whatever was there before is still there.

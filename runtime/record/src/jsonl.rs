@@ -139,7 +139,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_files_never_panic(bytes: Vec<u8>, lines in "[{}a-z\":0-9\n]{0,200}", step: u64) {
+        fn arbitrary_files_never_panic(
+            bytes: Vec<u8>,
+            lines in "[{}a-z\":0-9\n]{0,200}",
+            step: u64,
+        ) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("run.jsonl");
             for content in [&bytes[..], lines.as_bytes()] {

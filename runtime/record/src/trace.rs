@@ -239,7 +239,8 @@ mod tests {
         fn rows_are_well_nested(spans in proptest::collection::vec((0u64..50, 0u64..20), 0..40)) {
             let spans: Vec<_> = spans
                 .iter()
-                .map(|&(start, length)| span(0, Track::Host, "s", start * 1000, (start + length) * 1000))
+                .map(|&(start, length)| (start * 1000, (start + length) * 1000))
+                .map(|(start, end)| span(0, Track::Host, "s", start, end))
                 .collect();
             let all = events(&trace(&BTreeMap::new(), &spans));
             let base = spans.iter().map(|s| s.start_ns).min().unwrap_or(0);
