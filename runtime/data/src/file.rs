@@ -32,6 +32,19 @@ pub(crate) fn describe(path: &Path) -> Result<DataFile, DataError> {
     Ok(DataFile { path: name.to_string(), bytes, sha256 })
 }
 
+/// The record and the bytes of a file that is read whole.
+pub(crate) fn describe_and_read(path: &Path) -> Result<(DataFile, Vec<u8>), DataError> {
+    let name =
+        path.to_str().ok_or_else(|| DataError::PathNotUtf8 { path: path.display().to_string() })?;
+    let (mut file, bytes) = open(path)?;
+    let mut content = Vec::with_capacity(bytes as usize);
+    file.read_to_end(&mut content)
+        .map_err(|error| DataError::Io { path: name.to_string(), error })?;
+    let sha256 = Sha256::digest(&content).into();
+    let planned = DataFile { path: name.to_string(), bytes: content.len() as u64, sha256 };
+    Ok((planned, content))
+}
+
 /// Opens a planned file and verifies size and hash.
 pub(crate) fn open_planned(planned: &DataFile) -> Result<File, DataError> {
     let io = |error| DataError::Io { path: planned.path.clone(), error };

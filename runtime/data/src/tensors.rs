@@ -140,6 +140,10 @@ impl TensorFile {
                     first_rows: *first_rows,
                 });
             }
+            // Before lengths are multiplied: behind a zero any product is valid.
+            if rows == 0 {
+                return Err(DataError::NoSamples { path: self.path.clone() });
+            }
             self.rows = rows;
             match Stored::of(info.dtype) {
                 None => self.unsupported.push((name, format!("{:?}", info.dtype))),

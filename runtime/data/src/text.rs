@@ -53,8 +53,7 @@ pub(crate) fn facts(paths: &[impl AsRef<Path>]) -> Result<TextFacts, DataError> 
     let mut ascii = [false; 128];
     let mut found = TextFacts { files: Vec::new(), vocabulary: Vec::new(), characters: 0 };
     for path in paths {
-        let planned = file::describe(path.as_ref())?;
-        let content = file::read_planned(&planned)?;
+        let (planned, content) = file::describe_and_read(path.as_ref())?;
         for c in decode(&planned.path, &content)?.chars() {
             found.characters += 1;
             match ascii.get_mut(c as usize) {

@@ -165,6 +165,20 @@ fn tensors_of_every_kind() {
 }
 
 #[test]
+fn samples_of_no_elements_are_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.safetensors");
+    safetensors(&path, &[("x", "F32", &[4, 0], vec![]), ("n", "I32", &[4, 2, 0], vec![])]);
+    let spec = SourceSpec::Tensors { path };
+    let found = facts(&spec, &[]).unwrap();
+    assert_eq!((found.samples, found.columns[0].range), (4, None));
+    let data = data(&spec, &[], graph::Order::Shuffled);
+    let columns = [column("x", DType::F32, &[0], None), column("n", DType::I32, &[2, 0], Some(1))];
+    let got = read(&open(&data, &columns), "train", Order::Epoch(0), 0..4);
+    assert_eq!(got, [Buffer::F32(vec![]), Buffer::I32(vec![])]);
+}
+
+#[test]
 fn shuffled_tensors_are_the_permutation() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("n.safetensors");
@@ -200,6 +214,8 @@ fn broken_tensor_files_are_named() {
     safetensors(&path, &[("a", "U8", &[], vec![0])]);
     assert!(matches!(error(), DataError::Scalar { .. }));
     safetensors(&path, &[("a", "U8", &[0, 4], vec![])]);
+    assert!(matches!(error(), DataError::NoSamples { .. }));
+    safetensors(&path, &[("a", "U8", &[0, u64::MAX, u64::MAX], vec![])]);
     assert!(matches!(error(), DataError::NoSamples { .. }));
     safetensors(&path, &[]);
     assert!(matches!(error(), DataError::NoSamples { .. }));
