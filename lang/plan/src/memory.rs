@@ -1,7 +1,8 @@
 //! Memory, planned once: every result gets a place in one arena, so that a step allocates nothing.
 //!
 //! - A node's memory is taken when it runs and free after its last user, reshapes included.
-//! - An elementwise operation writes over an operand of its own shape that dies there.
+//! - With [`Overwrite::Elementwise`] an elementwise operation writes over an operand of its own
+//!   shape that dies there; devices whose kernels cannot work in place want [`Overwrite::Never`].
 //! - Offsets are found greedily, largest block first, each at the lowest place that is free for
 //!   its whole life (Pisarchyk & Lee, "Efficient memory management for deep neural net
 //!   inference", 2020: greedy by size).
@@ -17,6 +18,26 @@ pub fn align(elements: u64) -> u64 {
     elements.div_ceil(ALIGN).saturating_mul(ALIGN)
 }
 
+/// Whether a result may take the place of an input that dies there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overwrite {
+    #[default]
+    Never,
+    Elementwise,
+}
+
+impl Overwrite {
+    /// Whether a node may write over an input of its own shape: only where element i of the
+    /// result depends on element i of that input alone.
+    pub fn allows(self, op: &Op) -> bool {
+        let elementwise = matches!(
+            op,
+            Op::Unary(_) | Op::UnaryGrad(_) | Op::Affine { .. } | Op::Binary(_) | Op::Causal { .. }
+        );
+        self == Overwrite::Elementwise && elementwise
+    }
+}
+
 /// Lays out `graph` for shards of up to `max_samples`. Nodes of `keep` outlive the program (its
 /// results); `gradients` are nodes that write into the gradient slab, with their offsets there.
 pub fn plan_memory(
@@ -24,6 +45,7 @@ pub fn plan_memory(
     max_samples: u64,
     keep: &[NodeId],
     gradients: &[(NodeId, u64)],
+    overwrite: Overwrite,
 ) -> MemoryPlan {
     let roots = storage_roots(graph);
     let deaths = deaths(graph, &roots, keep);
@@ -41,7 +63,7 @@ pub fn plan_memory(
             places[root] = Place::Gradient(offset);
         }
     }
-    let blocks = blocks(graph, max_samples, &places, &roots, &deaths);
+    let blocks = blocks(graph, max_samples, &places, &roots, &deaths, overwrite);
     let offsets = arrange(&blocks);
     let mut arena = 0;
     for (block, offset) in blocks.iter().zip(offsets) {
@@ -83,15 +105,6 @@ fn deaths(graph: &Graph, roots: &[usize], keep: &[NodeId]) -> Vec<usize> {
     deaths
 }
 
-/// Whether the operation may write over its input number `input`, given equal shapes: element i
-/// of the result depends on element i of that input alone.
-pub fn may_overwrite(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Unary(_) | Op::UnaryGrad(_) | Op::Affine { .. } | Op::Binary(_) | Op::Causal { .. }
-    )
-}
-
 /// Memory that one node after another uses without a gap.
 #[derive(Clone, Debug)]
 struct Block {
@@ -108,6 +121,7 @@ fn blocks(
     places: &[Place],
     roots: &[usize],
     deaths: &[usize],
+    overwrite: Overwrite,
 ) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut block_of: Vec<Option<usize>> = vec![None; graph.nodes.len()];
@@ -118,7 +132,7 @@ fn blocks(
         let dying = node.inputs.iter().find_map(|input| {
             let root = roots[input.index()];
             let same = graph.node(*input).shape == node.shape;
-            let fits = may_overwrite(&node.op) && same && deaths[root] == i;
+            let fits = overwrite.allows(&node.op) && same && deaths[root] == i;
             if fits { block_of[root] } else { None }
         });
         match dying {
@@ -167,7 +181,12 @@ fn arrange(blocks: &[Block]) -> Vec<u64> {
 /// Proves a layout: when a node runs, nothing that is still needed lies where it writes, and
 /// every block is aligned and inside the arena. The proof knows nothing of how the layout was
 /// found.
-pub fn verify_memory(graph: &Graph, plan: &MemoryPlan, keep: &[NodeId]) -> Result<(), String> {
+pub fn verify_memory(
+    graph: &Graph,
+    plan: &MemoryPlan,
+    keep: &[NodeId],
+    overwrite: Overwrite,
+) -> Result<(), String> {
     if plan.places.len() != graph.nodes.len() {
         return Err("there are not as many places as nodes".into());
     }
@@ -202,7 +221,7 @@ pub fn verify_memory(graph: &Graph, plan: &MemoryPlan, keep: &[NodeId]) -> Resul
             return Err(format!("node {i} lies at {start}..{end} of {}", plan.arena));
         }
         for &(j, other, other_end) in &live {
-            let overwrites = may_overwrite(&node.op)
+            let overwrites = overwrite.allows(&node.op)
                 && needed[j] == i
                 && start == other
                 && node.inputs.iter().any(|n| resolve(n.index()) == j)

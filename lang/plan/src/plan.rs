@@ -5,13 +5,16 @@ use crate::cost::{self, Held, Link, Pace, Rates};
 use crate::differentiate::differentiate;
 use crate::infer::verify_graph;
 use crate::lower::{LoweredProgram, internal, lower_objectives, remap, results};
-use crate::memory::{plan_memory, verify_memory};
+use crate::memory::{Overwrite, plan_memory, verify_memory};
 use crate::report::{BucketRow, Report};
 use crate::simplify::simplify;
 use crate::tasks::{TaskInput, cuts, verify_tasks, worker_tasks};
 use monarch_check::hir;
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{Bucket, Evaluation, NodeId, Plan, Program, Span, TaskKind, Training, Weight};
+
+/// The CPU device's kernels read and write distinct memory.
+const OVERWRITE: Overwrite = Overwrite::Never;
 
 /// What the planner is told about the cluster. Only the report depends on it, never the plan:
 /// the same program gives the same plan, byte for byte, for any cluster.
@@ -187,8 +190,8 @@ fn training(
         .collect();
     let keep = results(&ratios);
     verify_graph(&settled.graph).map_err(|e| internal(job.span, e))?;
-    let memory = plan_memory(&settled.graph, max_samples, &keep, &slots);
-    verify_memory(&settled.graph, &memory, &keep).map_err(|e| internal(job.span, e))?;
+    let memory = plan_memory(&settled.graph, max_samples, &keep, &slots, OVERWRITE);
+    verify_memory(&settled.graph, &memory, &keep, OVERWRITE).map_err(|e| internal(job.span, e))?;
     let loss_now = ratios.into_iter().next();
     let training = Training {
         program: Program { graph: settled.graph, columns: loss.columns.clone(), memory },
@@ -243,8 +246,8 @@ fn evaluation(
     let lowered = lower_objectives(program, job, &objectives)?;
     let keep = lowered.results();
     verify_graph(&lowered.graph).map_err(|e| internal(eval.span, e))?;
-    let memory = plan_memory(&lowered.graph, max_samples, &keep, &[]);
-    verify_memory(&lowered.graph, &memory, &keep).map_err(|e| internal(eval.span, e))?;
+    let memory = plan_memory(&lowered.graph, max_samples, &keep, &[], OVERWRITE);
+    verify_memory(&lowered.graph, &memory, &keep, OVERWRITE).map_err(|e| internal(eval.span, e))?;
     let mut metrics = lowered.ratios;
     if let Some(loss) = metrics.first_mut() {
         loss.name = "loss".into();

@@ -7,7 +7,7 @@ use monarch_graph::{
 };
 use monarch_plan::bucket::{BucketPolicy, fill, offsets, settle};
 use monarch_plan::differentiate::differentiate;
-use monarch_plan::memory::{ALIGN, may_overwrite, plan_memory, verify_memory};
+use monarch_plan::memory::{ALIGN, Overwrite, plan_memory, verify_memory};
 use monarch_plan::simplify::simplify;
 use monarch_plan::tasks::{TaskInput, cuts, verify_tasks, worker_tasks};
 use support::Bench;
@@ -82,7 +82,12 @@ fn slab(c: &Compiled, policy: BucketPolicy) -> Vec<(NodeId, u64)> {
 
 /// Runs the graph in its arena: writes each value where the plan says, when its turn comes, and
 /// finds every input unharmed when it is needed. Smaller shards use the same layout.
-fn replay(c: &Compiled, plan: &monarch_graph::MemoryPlan, samples: u64) -> Result<(), String> {
+fn replay(
+    c: &Compiled,
+    plan: &monarch_graph::MemoryPlan,
+    samples: u64,
+    overwrite: Overwrite,
+) -> Result<(), String> {
     let mut columns = c.bench.columns.clone();
     for column in &mut columns {
         let row: usize = column.shape[1..].iter().product();
@@ -123,7 +128,7 @@ fn replay(c: &Compiled, plan: &monarch_graph::MemoryPlan, samples: u64) -> Resul
                     if let Place::Arena(other) = resolve(input.index()) {
                         let n = values[input.index()].len();
                         let apart = other as usize + n <= own.start || own.end <= other as usize;
-                        if !(apart || may_overwrite(&node.op) && other == at) {
+                        if !(apart || overwrite.allows(&node.op) && other == at) {
                             return Err(format!("node {i} overlaps its input"));
                         }
                     }
@@ -142,14 +147,14 @@ fn replay(c: &Compiled, plan: &monarch_graph::MemoryPlan, samples: u64) -> Resul
 
 #[test]
 fn nothing_needed_is_written_over() {
-    for seed in 0..60 {
+    for (seed, how) in (0..60).flat_map(|s| [(s, Overwrite::Never), (s, Overwrite::Elementwise)]) {
         let c = compile(seed, 4 + seed % 30);
         let slots = slab(&c, BucketPolicy::default());
         let samples = c.bench.samples;
-        let plan = plan_memory(&c.graph, samples, &[c.loss], &slots);
-        verify_memory(&c.graph, &plan, &[c.loss]).unwrap();
+        let plan = plan_memory(&c.graph, samples, &[c.loss], &slots, how);
+        verify_memory(&c.graph, &plan, &[c.loss], how).unwrap();
         for n in 0..=samples {
-            replay(&c, &plan, n).unwrap_or_else(|e| panic!("seed {seed}, {n} samples: {e}"));
+            replay(&c, &plan, n, how).unwrap_or_else(|e| panic!("seed {seed}, {n} samples: {e}"));
         }
         // As good as it can be, or close: never more than if nothing were shared.
         let all: u64 = c.graph.nodes.iter().map(|n| n.shape.elements(samples) + ALIGN).sum();
@@ -168,9 +173,11 @@ fn reuse_is_real() {
         x = t.b.unary(UnaryOp::Tanh, x).unwrap();
     }
     let graph = t.b.finish();
-    let plan = plan_memory(&graph, 4, &[x], &[]);
-    verify_memory(&graph, &plan, &[x]).unwrap();
-    assert_eq!(plan.arena, 2 * 4 * 64);
+    for how in [Overwrite::Never, Overwrite::Elementwise] {
+        let plan = plan_memory(&graph, 4, &[x], &[], how);
+        verify_memory(&graph, &plan, &[x], how).unwrap();
+        assert_eq!(plan.arena, 2 * 4 * 64);
+    }
 }
 
 #[test]
@@ -179,7 +186,8 @@ fn a_broken_layout_is_found() {
     for seed in 0..40 {
         let c = compile(seed, 20);
         let slots = slab(&c, BucketPolicy::default());
-        let plan = plan_memory(&c.graph, c.bench.samples, &[c.loss], &slots);
+        let how = Overwrite::Elementwise;
+        let plan = plan_memory(&c.graph, c.bench.samples, &[c.loss], &slots, how);
         let mut broken = plan.clone();
         let places: Vec<usize> = (0..broken.places.len())
             .filter(|&i| matches!(broken.places[i], Place::Arena(_)))
@@ -187,8 +195,8 @@ fn a_broken_layout_is_found() {
         let victim = places[places.len() / 2];
         let other = places[places.len() / 3];
         broken.places[victim] = broken.places[other];
-        let proof = verify_memory(&c.graph, &broken, &[c.loss]).is_ok();
-        let truth = replay(&c, &broken, c.bench.samples).is_ok();
+        let proof = verify_memory(&c.graph, &broken, &[c.loss], how).is_ok();
+        let truth = replay(&c, &broken, c.bench.samples, how).is_ok();
         // Whatever the proof accepts runs without harm.
         assert!(!proof || truth, "seed {seed}: accepted a layout that overwrites");
         found += u32::from(!proof);

@@ -106,10 +106,8 @@ pub struct MemoryPlan {
 /// Where a node's result lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
 pub enum Place {
-    /// Offset in the lane's arena, in f32 elements, a multiple of 16. An elementwise node
-    /// (`Unary`, `UnaryGrad`, `Affine`, `Binary`, `Causal`) may have the offset of an input of its
-    /// own shape that nothing needs afterwards: it then works in place. Places of other nodes
-    /// never overlap an input's.
+    /// Offset in the lane's arena, in f32 elements, a multiple of 16. It never overlaps the place
+    /// of an input: kernels do not work in place.
     Arena(u64),
     /// The weight itself.
     Weight(u32),
