@@ -23,7 +23,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), DataError> {
 }
 
 /// The plan's record of a file: its size and SHA-256, read in one pass of constant memory.
-pub(crate) fn describe(path: &Path) -> Result<DataFile, DataError> {
+pub fn describe(path: &Path) -> Result<DataFile, DataError> {
     let name =
         path.to_str().ok_or_else(|| DataError::PathNotUtf8 { path: path.display().to_string() })?;
     let (file, _) = open(path)?;

@@ -25,6 +25,7 @@ pub use dataset::{Buffer, ColumnMut, Dataset, Order, Reader};
 pub use digits::{CsvError, Digits};
 pub use error::{DataError, FillError};
 pub use facts::{ColumnFact, Facts, SourceSpec, Unused, facts};
+pub use file::describe;
 pub use glob::{GlobError, glob};
 pub use order::Permutation;
 pub use position::{Position, batch_range, position};
