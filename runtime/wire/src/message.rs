@@ -23,6 +23,8 @@ pub struct Hello {
 }
 
 /// What the controller says to a worker.
+// `Start` is large and sent once; boxing it would burden everyone who matches on messages.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
 pub enum ToWorker {
     /// Not welcome, and why: wrong version, wrong job, cluster full.
