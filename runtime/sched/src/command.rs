@@ -138,6 +138,8 @@ pub enum Cause {
     Exited { rank: u32, worker: WorkerId, exit: Exit },
     /// A worker's connection ended, and nothing says why.
     Lost { rank: u32, worker: WorkerId, why: String },
+    /// The controller itself could not go on.
+    Controller { what: String },
     /// Ranks that must agree to the bit do not: groups of ranks with what each saw.
     Mismatch { step: u64, what: &'static str, groups: Vec<(Vec<u32>, String)> },
     /// A worker said what it could not have known or done.

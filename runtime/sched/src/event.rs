@@ -36,6 +36,15 @@ pub enum Event {
         step: u64,
         error: Option<String>,
     },
+    /// There is no place for the checkpoint of this step: nobody was asked to write it.
+    SaveRefused {
+        step: u64,
+        why: String,
+    },
+    /// The controller itself cannot go on.
+    Broken {
+        what: String,
+    },
     Finished {
         worker: WorkerId,
         step: u64,

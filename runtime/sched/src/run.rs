@@ -430,6 +430,13 @@ impl Run {
         }
     }
 
+    /// The save asked for at this step cannot be begun.
+    pub fn refused(&mut self, step: u64, why: String, out: &mut Vec<Command>) {
+        if self.half_saved() == Some(step) {
+            self.save_failed(step, why, out);
+        }
+    }
+
     fn save_failed(&mut self, step: u64, why: String, out: &mut Vec<Command>) {
         self.save = None;
         self.failed_save = Some((step, why.clone()));

@@ -93,6 +93,8 @@ impl Scheduler {
             Event::Lost { worker, why } => self.lost(now_ns, worker, why),
             Event::Exited { slot, exit } => self.exited(now_ns, slot, exit),
             Event::Committed { step, error } => self.run.committed(step, error, &mut self.out),
+            Event::SaveRefused { step, why } => self.run.refused(step, why, &mut self.out),
+            Event::Broken { what } => self.fail(Cause::Controller { what }),
             Event::Interrupt => self.interrupt(now_ns),
             Event::Stop => self.stop(),
             Event::Checkpoint => self.run.ask_to_save(),

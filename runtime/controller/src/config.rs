@@ -1,0 +1,99 @@
+use monarch_graph::{Plan, Source};
+use monarch_net::ClusterKey;
+use monarch_sched::{Config, Timeouts, Transport};
+use std::path::PathBuf;
+
+/// Everything that a run needs but its workers.
+#[derive(Clone)]
+pub struct RunConfig {
+    pub plan: Plan,
+    /// Of the plan: `monarch_wire::job_hash`.
+    pub job_hash: [u8; 32],
+    pub run_id: String,
+    /// Holds checkpoints and logs; made when it is not there.
+    pub run_dir: PathBuf,
+    pub workers: u32,
+    /// Lanes per worker; None shares each host's cores among its workers.
+    pub threads: Option<u32>,
+    /// None: all workers are threads of this process, and no socket is opened.
+    pub network: Option<Network>,
+    pub transport: Transport,
+    pub resume: Option<Resume>,
+    /// Steps whose tasks go into `trace.json`.
+    pub trace_steps: Vec<u64>,
+    pub timeouts: Timeouts,
+    /// Save the weights when the run ends.
+    pub save_at_end: bool,
+    /// Texts of `plan.files`, in their order, so that failures can name lines.
+    pub sources: Vec<String>,
+    /// Params of the job as a person gave them, for `job.json`.
+    pub params: Vec<(String, String)>,
+}
+
+/// Where workers of other processes reach the controller.
+#[derive(Clone)]
+pub struct Network {
+    /// `HOST:PORT`; port 0 takes a free one.
+    pub listen: String,
+    pub key: ClusterKey,
+}
+
+/// The checkpoint to go on from, which is whole and fits the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    pub directory: PathBuf,
+    /// Optimizer steps done in it.
+    pub step: u64,
+}
+
+impl RunConfig {
+    /// A run as a person would leave it, on threads of this process.
+    pub fn new(
+        plan: Plan,
+        job_hash: [u8; 32],
+        run_id: impl Into<String>,
+        run_dir: impl Into<PathBuf>,
+        workers: u32,
+    ) -> RunConfig {
+        RunConfig {
+            plan,
+            job_hash,
+            run_id: run_id.into(),
+            run_dir: run_dir.into(),
+            workers,
+            threads: None,
+            network: None,
+            transport: Transport::Auto,
+            resume: None,
+            trace_steps: Vec::new(),
+            timeouts: Timeouts::default(),
+            save_at_end: true,
+            sources: Vec::new(),
+            params: Vec::new(),
+        }
+    }
+
+    /// What the state machine must know.
+    pub(crate) fn scheduling(&self) -> Config {
+        Config {
+            threads: self.threads,
+            transport: self.transport,
+            first_step: self.first_step(),
+            save_at_end: self.save_at_end,
+            timeouts: self.timeouts,
+            ..Config::of(&self.plan, self.workers)
+        }
+    }
+
+    pub(crate) fn first_step(&self) -> u64 {
+        self.resume.as_ref().map_or(0, |r| r.step)
+    }
+
+    /// Tokens in one sample, for jobs that have tokens.
+    pub(crate) fn tokens_per_sample(&self) -> Option<u64> {
+        match self.plan.data.source {
+            Source::Text { window, .. } => Some(window),
+            Source::Digits | Source::Tensors { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+use crate::summary::Summary;
+use monarch_wire::Phases;
+use std::path::PathBuf;
+
+/// Learns what happens in a run, as it happens.
+pub trait Observer {
+    /// Called on the run's own thread, in the order of events: be quick.
+    fn event(&mut self, event: &RunEvent);
+}
+
+impl<F: FnMut(&RunEvent)> Observer for F {
+    fn event(&mut self, event: &RunEvent) {
+        self(event);
+    }
+}
+
+/// What happens in a run.
+#[derive(Clone, Debug)]
+pub enum RunEvent {
+    /// Workers may come to this address.
+    Listening {
+        address: std::net::SocketAddr,
+    },
+    /// One more worker has joined: `joined` of `world`.
+    Joined {
+        host: String,
+        joined: u32,
+        world: u32,
+    },
+    /// All workers are ready; steps begin.
+    Started(StartedEvent),
+    Step(StepEvent),
+    Evaluated(EvalEvent),
+    CheckpointSaved(CheckpointEvent),
+    /// Something a person should know; the run goes on.
+    Warning {
+        text: String,
+    },
+    /// A worker is lost, and with it, today, the run.
+    WorkerLost {
+        rank: u32,
+        host: String,
+        why: String,
+    },
+    Finished(Box<Summary>),
+}
+
+/// The cluster of a run as it begins.
+#[derive(Clone, Debug)]
+pub struct StartedEvent {
+    pub run_id: String,
+    pub run_dir: PathBuf,
+    pub job: String,
+    pub job_hash: [u8; 32],
+    pub workers: Vec<WorkerEvent>,
+    /// `none`, `shared memory`, `QUIC`.
+    pub transport: &'static str,
+    /// Of the weights before the first step.
+    pub fingerprint: String,
+    pub first_step: u64,
+    pub steps: u64,
+    /// From the call of `run` until all workers had joined, and until all were ready.
+    pub joined_ns: u64,
+    pub ready_ns: u64,
+}
+
+/// A worker of a run.
+#[derive(Clone, Debug)]
+pub struct WorkerEvent {
+    pub rank: u32,
+    pub host: String,
+    pub pid: u32,
+    pub threads: u32,
+    /// Memory for weights, gradients, optimizer and activations.
+    pub bytes: u64,
+    /// Vector instructions: `avx512`, `avx2`, `scalar`.
+    pub isa: String,
+}
+
+/// One step, seen by all workers together.
+#[derive(Clone, Debug)]
+pub struct StepEvent {
+    /// Number of the step, from 0.
+    pub step: u64,
+    /// Steps of the whole run.
+    pub steps: u64,
+    pub epoch: u64,
+    pub samples: u64,
+    pub loss: f64,
+    pub grad_norm: f64,
+    pub lr: f64,
+    /// Duration on the slowest worker.
+    pub seconds: f64,
+    pub samples_per_second: f64,
+    /// For jobs that have tokens.
+    pub tokens_per_second: Option<f64>,
+    /// Share of all workers' time in which computing had ended and communication had not.
+    pub wait_share: f64,
+    /// In order of rank.
+    pub phases: Vec<Phases>,
+}
+
+impl StepEvent {
+    /// Seconds that each worker waited for communication, in order of rank.
+    pub fn waits(&self) -> Vec<f64> {
+        self.phases.iter().map(|p| p.wait_ns as f64 * 1e-9).collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct EvalEvent {
+    /// Steps done when it ran.
+    pub step: u64,
+    /// `eval`.
+    pub name: String,
+    /// `eval.loss`, `eval.accuracy` and their values.
+    pub values: Vec<(String, f64)>,
+    pub samples: u64,
+    pub seconds: f64,
+}
+
+#[derive(Clone, Debug)]
+pub struct CheckpointEvent {
+    pub path: PathBuf,
+    /// Steps done.
+    pub step: u64,
+    pub fingerprint: String,
+    /// From the request until it was whole.
+    pub seconds: f64,
+}

@@ -1,0 +1,125 @@
+//! Checkpoints: a directory for the workers, their parts, and the word to make it whole.
+
+use super::EventLoop;
+use crate::event::{CheckpointEvent, RunEvent};
+use crate::saver::{Job, Saved};
+use crate::words;
+use monarch_checkpoint::{About, DataPosition, Fingerprint, ShardInfo, Staging};
+use monarch_sched::{Event, WorkerId};
+use monarch_wire::SaveReport;
+use std::time::Instant;
+
+/// A checkpoint that is being written.
+pub(super) struct Save {
+    pub step: u64,
+    staging: Staging,
+    since: Instant,
+    parts: Vec<SaveReport>,
+}
+
+impl EventLoop<'_> {
+    pub(super) fn part_saved(&mut self, worker: WorkerId, mut report: SaveReport) -> Event {
+        if let Some(why) = &mut report.error {
+            let host = |w: &WorkerId| {
+                self.workers.get(w).and_then(|i| i.hello.as_ref()).map(|h| h.host.clone())
+            };
+            if self.ranks.iter().any(|r| host(r) != host(&worker)) {
+                why.push_str(" (all hosts must see the checkpoint directory under one path)");
+            }
+        }
+        let event = Event::Saved {
+            worker,
+            step: report.step,
+            fingerprint: report.fingerprint.clone(),
+            error: report.error.clone(),
+        };
+        if let Some(save) = self.save.as_mut().filter(|s| s.step == report.step) {
+            save.parts.push(report);
+        }
+        event
+    }
+
+    pub(super) fn saved(&mut self, saved: Saved) {
+        self.committing = None;
+        let Saved { step, fingerprint, result, seconds, complaints } = saved;
+        let error = match result {
+            Ok(path) => {
+                self.checkpoint = Some((path.clone(), step));
+                self.saved_fingerprint = Some(fingerprint.clone());
+                let event = CheckpointEvent { path, step, fingerprint, seconds };
+                self.emit(RunEvent::CheckpointSaved(event));
+                None
+            }
+            Err(why) => Some(why),
+        };
+        for text in complaints {
+            self.emit(RunEvent::Warning { text });
+        }
+        self.feed(Event::Committed { step, error });
+    }
+
+    /// A checkpoint that became whole after the run had been concluded.
+    pub fn late_save(&mut self, saved: Saved) {
+        self.saved(saved);
+    }
+
+    pub(super) fn begin_save(&mut self, step: u64) -> Option<String> {
+        match Staging::create(&self.run_dir, step) {
+            Ok(staging) => {
+                let directory = staging.path().display().to_string();
+                let (since, parts) = (Instant::now(), Vec::new());
+                self.save = Some(Save { step, staging, since, parts });
+                Some(directory)
+            }
+            Err(error) => {
+                let why = error.to_string();
+                self.later.push_back(Event::SaveRefused { step, why });
+                None
+            }
+        }
+    }
+
+    pub(super) fn commit(&mut self, step: u64, fingerprint: &str) {
+        let job = match self.save.take_if(|s| s.step == step) {
+            Some(save) => self.commit_job(save, fingerprint),
+            None => Err("its directory is gone".to_string()),
+        };
+        let sent = job.map(|job| self.saver.commit(job));
+        let error = match sent {
+            Ok(true) => return self.committing = Some(step),
+            Ok(false) => "the thread that saves is gone".to_string(),
+            Err(why) => why,
+        };
+        self.later.push_back(Event::Committed { step, error: Some(error) });
+    }
+
+    fn commit_job(&self, save: Save, fingerprint: &str) -> Result<Job, String> {
+        let Save { step, staging, since, parts } = save;
+        let plan = &self.config.plan;
+        let fingerprint: Fingerprint = fingerprint.parse()?;
+        let per_epoch = plan.steps_per_epoch().max(1);
+        let metrics = self.evaluated.range(..=step).next_back().map(|(_, m)| m.clone());
+        let about = About {
+            step,
+            data: DataPosition { epoch: step / per_epoch, sample: step % per_epoch * plan.batch },
+            seed: plan.seed,
+            schedule_step: step,
+            job: plan.name.clone(),
+            program: words::hex(&self.config.job_hash),
+            world: self.config.workers,
+            shards: plan.shards,
+            fingerprint,
+            loss: step.checked_sub(1).and_then(|s| self.merge.loss(s)),
+            metrics: metrics.unwrap_or_default(),
+            optimizer: words::optimizer(&plan.optimizer.kind).to_string(),
+            slots: plan.optimizer.kind.slots().iter().map(|s| s.to_string()).collect(),
+        };
+        let mut shards: Vec<ShardInfo> = parts
+            .into_iter()
+            .filter_map(|p| p.file)
+            .map(|f| ShardInfo { file: f.name, bytes: f.bytes, sha256: f.sha256, finite: f.finite })
+            .collect();
+        shards.sort_by(|a, b| a.file.cmp(&b.file));
+        Ok(Job { step, staging, about, shards, since })
+    }
+}

@@ -1,0 +1,416 @@
+use crate::config::RunConfig;
+use crate::event::{EvalEvent, RunEvent, StartedEvent, StepEvent};
+use crate::summary::{Logs, Summary, Why};
+use crate::words;
+use monarch_record::{Events, JsonLines, RecordError, Stamp, Track, number, write_trace};
+use monarch_wire::TraceSpan;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Records that may wait for the disk; more are dropped and counted.
+const QUEUE: usize = 8192;
+/// Spans kept for the trace: about 100 MB. Steps beyond are left out, and counted.
+const SPANS: usize = 1 << 20;
+/// Version of the lines in `events.jsonl`.
+const LINES_VERSION: u32 = 1;
+
+/// Hands what happens to a thread that writes it down. Never waits for it.
+pub(crate) struct Recorder {
+    queue: Option<SyncSender<Entry>>,
+    dropped: u64,
+    shared: Arc<Shared>,
+}
+
+/// What the thread tells.
+#[derive(Default)]
+struct Shared {
+    lost: AtomicU64,
+    logs: Mutex<Logs>,
+    complaints: Mutex<Vec<String>>,
+    done: AtomicU64,
+}
+
+enum Entry {
+    Event { at: f64, event: Box<RunEvent> },
+    Spans { step: u64, by_rank: Vec<Vec<TraceSpan>> },
+    End { at: f64, summary: Box<Summary> },
+}
+
+impl Recorder {
+    pub fn start(config: &RunConfig, run_dir: &Path) -> std::io::Result<Recorder> {
+        let (queue, entries) = sync_channel(QUEUE);
+        let shared = Arc::<Shared>::default();
+        let (theirs, run_dir) = (shared.clone(), run_dir.to_path_buf());
+        let job = job_file(config);
+        let first_step = config.first_step();
+        let resumed = config.resume.is_some();
+        std::thread::Builder::new().name("monarch-record".to_string()).spawn(move || {
+            let writer = Writer::open(&run_dir, resumed.then_some(first_step), theirs);
+            writer.job(&job);
+            writer.run(&entries);
+        })?;
+        Ok(Recorder { queue: Some(queue), dropped: 0, shared })
+    }
+
+    /// Records nothing.
+    pub fn silent() -> Recorder {
+        Recorder { queue: None, dropped: 0, shared: Arc::default() }
+    }
+
+    pub fn event(&mut self, event: &RunEvent) {
+        let entry = Entry::Event { at: wall_time(), event: Box::new(event.clone()) };
+        self.send(entry);
+    }
+
+    pub fn spans(&mut self, step: u64, by_rank: Vec<Vec<TraceSpan>>) {
+        self.send(Entry::Spans { step, by_rank });
+    }
+
+    fn send(&mut self, entry: Entry) {
+        let Some(queue) = &self.queue else { return };
+        match queue.try_send(entry) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.dropped += 1,
+        }
+    }
+
+    /// What the disk would not take, in words; once each.
+    pub fn complaints(&self) -> Vec<String> {
+        let mut list = self.shared.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *list)
+    }
+
+    /// Writes the end and closes the files, within `limit`.
+    pub fn finish(&mut self, summary: &Summary, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let Some(queue) = self.queue.take() else { return };
+        let mut entry = Entry::End { at: wall_time(), summary: Box::new(summary.clone()) };
+        // A full queue means a slow disk: it has until the deadline.
+        while let Err(TrySendError::Full(back)) = queue.try_send(entry) {
+            if Instant::now() >= deadline {
+                self.dropped += 1;
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            entry = back;
+        }
+        drop(queue);
+        while self.shared.done.load(Ordering::Acquire) == 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    pub fn logs(&self) -> Logs {
+        self.shared.logs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records that were not written.
+    pub fn dropped(&self) -> u64 {
+        self.dropped + self.shared.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// Seconds since 1970. Only shown; nothing depends on it.
+fn wall_time() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// What a person needs to know which job this was.
+fn job_file(config: &RunConfig) -> Value {
+    let params: Map<String, Value> =
+        config.params.iter().map(|(k, v)| (k.clone(), Value::from(v.clone()))).collect();
+    json!({
+        "version": LINES_VERSION,
+        "run": config.run_id,
+        "job": config.plan.name,
+        "files": config.plan.files,
+        "plan_sha256": words::hex(&config.job_hash),
+        "params": params,
+        "seed": config.plan.seed,
+        "steps": config.plan.steps,
+        "batch": config.plan.batch,
+        "shards": config.plan.shards,
+        "workers": config.workers,
+        "monarch": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// The thread's side.
+struct Writer {
+    run_dir: PathBuf,
+    lines: Option<JsonLines>,
+    events: Option<Events>,
+    spans: Vec<monarch_record::TraceSpan>,
+    names: BTreeMap<u32, String>,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    fn open(run_dir: &Path, resume: Option<u64>, shared: Arc<Shared>) -> Writer {
+        let path = run_dir.join("events.jsonl");
+        let (at, pid) = (wall_time(), std::process::id());
+        let (lines, events) = match resume {
+            Some(step) => (JsonLines::resume(&path, step), Events::resume(run_dir, step, at, pid)),
+            None => (JsonLines::open(&path), Events::create(run_dir, at, pid)),
+        };
+        let mut writer = Writer {
+            run_dir: run_dir.to_path_buf(),
+            lines: None,
+            events: None,
+            spans: Vec::new(),
+            names: BTreeMap::new(),
+            shared,
+        };
+        writer.lines = writer.or_complain(lines);
+        writer.events = writer.or_complain(events);
+        writer.set_logs(|logs| logs.events = Some(path));
+        writer
+    }
+
+    fn set_logs(&self, change: impl FnOnce(&mut Logs)) {
+        let mut logs = self.shared.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut logs);
+        if self.lines.is_none() {
+            logs.events = None;
+        }
+        logs.tensorboard = self.events.as_ref().map(|_| self.run_dir.clone());
+    }
+
+    fn or_complain<T>(&self, result: Result<T, RecordError>) -> Option<T> {
+        result.map_err(|error| self.complain(error.to_string())).ok()
+    }
+
+    fn complain(&self, text: String) {
+        let mut list = self.shared.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.len() < 16 {
+            list.push(text);
+        }
+    }
+
+    fn job(&self, job: &Value) {
+        let path = self.run_dir.join("job.json");
+        if let Err(error) = fs::write(&path, format!("{job:#}\n")) {
+            self.complain(format!("cannot write `{}`: {error}", path.display()));
+        }
+    }
+
+    fn run(mut self, entries: &Receiver<Entry>) {
+        for entry in entries {
+            match entry {
+                Entry::Event { at, event } => self.event(at, &event),
+                Entry::Spans { step, by_rank } => self.keep_spans(step, by_rank),
+                Entry::End { at, summary } => self.end(at, &summary),
+            }
+        }
+        self.shared.done.store(1, Ordering::Release);
+    }
+
+    fn event(&mut self, at: f64, event: &RunEvent) {
+        match event {
+            RunEvent::Started(started) => self.started(at, started),
+            RunEvent::Step(step) => self.step(at, step),
+            RunEvent::Evaluated(eval) => self.evaluated(at, eval),
+            RunEvent::CheckpointSaved(saved) => self.line(
+                at,
+                "checkpoint",
+                json!({
+                    "step": saved.step,
+                    "path": saved.path.display().to_string(),
+                    "fingerprint": saved.fingerprint,
+                    "seconds": number(saved.seconds),
+                }),
+            ),
+            RunEvent::Warning { text } => self.line(at, "warning", json!({ "text": text })),
+            RunEvent::WorkerLost { rank, host, why } => {
+                self.line(at, "lost", json!({ "rank": rank, "host": host, "why": why }));
+            }
+            RunEvent::Listening { address } => {
+                self.line(at, "listening", json!({ "address": address.to_string() }));
+            }
+            RunEvent::Joined { host, joined, .. } => {
+                self.line(at, "joined", json!({ "host": host, "joined": joined }));
+            }
+            RunEvent::Finished(_) => {}
+        }
+    }
+
+    /// `{"time": .., "event": .., ...}`
+    fn line(&mut self, at: f64, event: &str, fields: Value) {
+        let Some(lines) = &mut self.lines else { return self.lose() };
+        let mut line = Map::new();
+        line.insert("time".to_string(), number((at * 1e3).round() / 1e3));
+        line.insert("event".to_string(), Value::from(event));
+        if let Value::Object(fields) = fields {
+            line.extend(fields);
+        }
+        let written = lines.write(&Value::Object(line));
+        if written.is_err() {
+            self.lose();
+        }
+        self.or_complain(written);
+    }
+
+    fn scalars(&mut self, at: f64, step: u64, values: &[(&str, f64)]) {
+        let Some(events) = &mut self.events else { return self.lose() };
+        let written = events.scalars(Stamp { step, wall_time: at }, values);
+        if written.is_err() {
+            self.lose();
+        }
+        self.or_complain(written);
+    }
+
+    fn lose(&self) {
+        self.shared.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn started(&mut self, at: f64, started: &StartedEvent) {
+        let workers: Vec<Value> = started
+            .workers
+            .iter()
+            .map(|w| {
+                json!({
+                    "rank": w.rank, "host": w.host, "pid": w.pid, "threads": w.threads,
+                    "bytes": w.bytes, "isa": w.isa,
+                })
+            })
+            .collect();
+        self.names = started
+            .workers
+            .iter()
+            .map(|w| (w.rank, format!("worker {} on {}", w.rank, w.host)))
+            .collect();
+        let fields = json!({
+            "version": LINES_VERSION,
+            "run": started.run_id,
+            "job": started.job,
+            "plan_sha256": words::hex(&started.job_hash),
+            "first_step": started.first_step,
+            "steps": started.steps,
+            "transport": started.transport,
+            "fingerprint": started.fingerprint,
+            "workers": workers,
+        });
+        self.line(at, "start", fields);
+    }
+
+    fn step(&mut self, at: f64, step: &StepEvent) {
+        let phases: Vec<Value> = step
+            .phases
+            .iter()
+            .map(|p| {
+                json!({
+                    "total_ns": p.total_ns, "data_ns": p.data_ns, "compute_ns": p.compute_ns,
+                    "wait_ns": p.wait_ns, "communication_ns": p.communication_ns,
+                    "update_ns": p.update_ns, "sent_bytes": p.sent_bytes,
+                })
+            })
+            .collect();
+        let mut fields = json!({
+            "step": step.step,
+            "epoch": step.epoch,
+            "samples": step.samples,
+            "loss": number(step.loss),
+            "lr": number(step.lr),
+            "grad_norm": number(step.grad_norm),
+            "seconds": number(step.seconds),
+            "samples_per_second": number(step.samples_per_second),
+            "wait_share": number(step.wait_share),
+        });
+        let mut scalars = vec![
+            ("train/loss", step.loss),
+            ("train/lr", step.lr),
+            ("train/grad_norm", step.grad_norm),
+            ("speed/samples_per_second", step.samples_per_second),
+            ("speed/wait_share", step.wait_share),
+        ];
+        if let Some(tokens) = step.tokens_per_second {
+            fields["tokens_per_second"] = number(tokens);
+            scalars.push(("speed/tokens_per_second", tokens));
+        }
+        fields["workers"] = Value::from(phases);
+        self.line(at, "step", fields);
+        self.scalars(at, step.step, &scalars);
+    }
+
+    fn evaluated(&mut self, at: f64, eval: &EvalEvent) {
+        let mut fields = json!({ "step": eval.step });
+        let mut tags = Vec::new();
+        for (name, value) in &eval.values {
+            fields[name.as_str()] = number(*value);
+            tags.push((name.replacen('.', "/", 1), *value));
+        }
+        fields["samples"] = Value::from(eval.samples);
+        fields["seconds"] = number(eval.seconds);
+        self.line(at, "eval", fields);
+        let scalars: Vec<(&str, f64)> = tags.iter().map(|(tag, v)| (tag.as_str(), *v)).collect();
+        self.scalars(at, eval.step, &scalars);
+    }
+
+    fn keep_spans(&mut self, step: u64, by_rank: Vec<Vec<TraceSpan>>) {
+        if self.spans.len() > SPANS {
+            return self.lose();
+        }
+        for (rank, spans) in (0..).zip(by_rank) {
+            self.spans.extend(spans.into_iter().map(|span| monarch_record::TraceSpan {
+                rank,
+                track: track(&span.stream),
+                name: span.name,
+                start_ns: span.start_ns,
+                end_ns: span.end_ns,
+                step: Some(step),
+                bucket: None,
+                shard: None,
+                bytes: (span.bytes > 0).then_some(span.bytes),
+            }));
+        }
+    }
+
+    fn end(&mut self, at: f64, summary: &Summary) {
+        let why = match &summary.why {
+            Why::Completed => "completed".to_string(),
+            Why::Rule(text) => format!("rule: {text}"),
+            Why::Stopped => "stopped".to_string(),
+            Why::Interrupted { .. } => "interrupted".to_string(),
+            Why::Failed => "failed".to_string(),
+        };
+        let checkpoint = summary.checkpoint.as_ref().map(|(p, _)| p.display().to_string());
+        let fields = json!({
+            "why": why,
+            "steps": summary.steps,
+            "loss": summary.loss.map(number),
+            "fingerprint": summary.fingerprint,
+            "checkpoint": checkpoint,
+            "seconds": number(summary.wall.as_secs_f64()),
+            "samples_per_second": number(summary.samples_per_second()),
+            "wait_share": number(summary.wait_share),
+        });
+        self.line(at, "end", fields);
+        if !self.spans.is_empty() {
+            let path = self.run_dir.join("trace.json");
+            let written = write_trace(&path, &self.names, &self.spans);
+            if self.or_complain(written).is_some() {
+                self.set_logs(|logs| logs.trace = Some(path));
+            }
+        }
+        if let Some(lines) = &self.lines {
+            self.or_complain(lines.sync());
+        }
+        if let Some(events) = &self.events {
+            self.or_complain(events.sync());
+        }
+    }
+}
+
+/// The row in which a stream of a worker is drawn.
+fn track(stream: &str) -> Track {
+    if let Ok(lane) = stream.parse() {
+        return Track::Compute(lane);
+    }
+    if stream == "communication" { Track::Communication(0) } else { Track::Host }
+}

@@ -1,0 +1,240 @@
+use crate::children::{Children, Launcher, Seat};
+use crate::config::RunConfig;
+use crate::control::ControlInbox;
+use crate::event::{Observer, RunEvent};
+use crate::eventloop::{EventLoop, Parts};
+use crate::link::{Door, Input, Links};
+use crate::measure::Probe;
+use crate::recorder::Recorder;
+use crate::saver::Saver;
+use crate::summary::{Logs, RunError, Summary, Why};
+use crate::words::{self, Named};
+use monarch_net::{ControlServer, Identity, Options, Role};
+use monarch_sched::{Cause, Ended, Outcome, Scheduler};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// Time for workers to leave by themselves when the run is over.
+const LEAVE: Duration = Duration::from_secs(3);
+/// Time for a checkpoint that is almost whole, and for the last records.
+const SETTLE: Duration = Duration::from_secs(20);
+
+/// Carries out a run on the caller's thread and returns when it is over, its workers are gone and
+/// its files are closed.
+///
+/// # Errors
+/// [`RunError`] with the first cause, also for an interrupted run (code 130).
+pub fn run(
+    config: &RunConfig,
+    launcher: &mut dyn Launcher,
+    observer: &mut dyn Observer,
+    inbox: ControlInbox,
+) -> Result<Summary, RunError> {
+    carry_out(config, launcher, observer, inbox, None).map(|(summary, _)| summary)
+}
+
+pub(crate) fn carry_out(
+    config: &RunConfig,
+    launcher: &mut dyn Launcher,
+    observer: &mut dyn Observer,
+    inbox: ControlInbox,
+    probe: Option<Probe>,
+) -> Result<(Summary, Option<Probe>), RunError> {
+    let started = Instant::now();
+    let scheduler =
+        Scheduler::new(config.scheduling(), 0).map_err(|e| RunError::new(2, e.to_string()))?;
+    let ControlInbox { sender, receiver } = inbox;
+    let mut links = Links::default();
+    links.server = listen(config, &sender)?;
+    let address = links.server.as_ref().map(|s| s.local_addr());
+    // Workers start while the controller looks after its files.
+    let mut children = Children::new();
+    let seats = launcher.count();
+    for slot in 0..seats {
+        let key = config.network.as_ref().map(|n| n.key.clone());
+        let door = Door::numbered(sender.clone(), u64::from(slot));
+        let seat = Seat { slot, address, key, job_hash: config.job_hash, door };
+        let child = launcher
+            .launch(&seat)
+            .map_err(|error| RunError::new(1, format!("cannot start worker {slot}: {error}")))?;
+        children.add(child);
+    }
+    let run_dir = prepare(&config.run_dir)?;
+    let thread = |e: std::io::Error| RunError::new(1, format!("cannot start a thread: {e}"));
+    let saver = Saver::start(&config.plan, run_dir.clone(), sender.clone()).map_err(thread)?;
+    let recorder = match probe {
+        None => Recorder::start(config, &run_dir).map_err(thread)?,
+        Some(_) => Recorder::silent(),
+    };
+    let parts = Parts {
+        config,
+        observer,
+        recorder,
+        inbox: receiver,
+        scheduler,
+        links,
+        children,
+        saver,
+        started,
+        run_dir,
+        probe,
+    };
+    let mut events = EventLoop::new(parts);
+    if let Some(address) = address {
+        events.emit(RunEvent::Listening { address });
+    }
+    events.run();
+    finish(events)
+}
+
+fn listen(config: &RunConfig, inbox: &Sender<Input>) -> Result<Option<ControlServer>, RunError> {
+    let Some(network) = &config.network else { return Ok(None) };
+    let identity = Identity::new(&network.key, Role::Controller);
+    let inbox = inbox.clone();
+    let server =
+        ControlServer::start_with(&network.listen, &identity, &Options::default(), move |event| {
+            // Nobody listens any more once the run is over.
+            let _ = inbox.send(Input::Net(event));
+        });
+    server.map(Some).map_err(|e| RunError::new(4, e.to_string()))
+}
+
+/// Makes the run directory; returns its absolute path.
+fn prepare(run_dir: &Path) -> Result<PathBuf, RunError> {
+    let shown = run_dir.display();
+    let failed = |e| RunError::new(1, format!("cannot make the run's directory `{shown}`: {e}"));
+    std::fs::create_dir_all(run_dir).map_err(failed)?;
+    let run_dir = run_dir.canonicalize().map_err(failed)?;
+    // What a killed run left half done; it harms nobody when it stays.
+    let _ = monarch_checkpoint::remove_stale(&run_dir);
+    Ok(run_dir)
+}
+
+/// Everybody leaves, files are closed, and the run is put into words.
+fn finish(mut events: EventLoop) -> Result<(Summary, Option<Probe>), RunError> {
+    let Some(outcome) = events.outcome.take() else {
+        return Err(RunError::new(1, "the run has ended without an outcome"));
+    };
+    events.links.shutdown("the run is over");
+    events.children.shutdown(LEAVE);
+    settle_save(&mut events);
+    let (code, why, message) = verdict(&mut events, &outcome);
+    let mut summary = summarise(&mut events, &outcome, why);
+    events.recorder.finish(&summary, SETTLE);
+    for text in events.recorder.complaints() {
+        events.observer.event(&RunEvent::Warning { text });
+    }
+    summary.logs = events.recorder.logs();
+    summary.records_dropped = events.recorder.dropped();
+    events.observer.event(&RunEvent::Finished(Box::new(summary.clone())));
+    match message {
+        None => Ok((summary, events.probe.take())),
+        Some(message) => Err(RunError { code, message, summary: Some(Box::new(summary)) }),
+    }
+}
+
+/// A checkpoint of which all parts were written is worth a moment.
+fn settle_save(events: &mut EventLoop) {
+    let deadline = Instant::now() + SETTLE;
+    while events.committing.is_some() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match events.inbox.recv_timeout(left) {
+            Ok(Input::Saved(saved)) => events.late_save(saved),
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Exit code, reason, and what went wrong, if anything did.
+fn verdict(events: &mut EventLoop, outcome: &Outcome) -> (u8, Why, Option<String>) {
+    match &outcome.ended {
+        Ended::Completed => (0, Why::Completed, None),
+        Ended::Rule { rule, value } => {
+            (0, Why::Rule(words::rule(events.config, *rule, *value)), None)
+        }
+        Ended::Stopped => (0, Why::Stopped, None),
+        Ended::Interrupted { .. } => {
+            let saved = events.checkpoint.as_ref().is_some_and(|(_, s)| *s == outcome.steps);
+            let mut message = format!("interrupted after step {}", outcome.steps);
+            append_checkpoint(&mut message, events, outcome.steps);
+            (130, Why::Interrupted { saved }, Some(message))
+        }
+        Ended::Failed(cause) => {
+            let rank = |r: u32| named_rank(events, r);
+            let slot = |s: u32| named_slot(events, s);
+            let (code, mut message) =
+                words::failure(events.config, cause, outcome.steps, rank, slot);
+            append_checkpoint(&mut message, events, outcome.steps);
+            report_lost(events, cause, &message);
+            (code, Why::Failed, Some(message))
+        }
+    }
+}
+
+fn append_checkpoint(message: &mut String, events: &EventLoop, steps: u64) {
+    let text = match &events.checkpoint {
+        Some((path, step)) if *step == steps => format!("all is saved in {}", path.display()),
+        Some((path, step)) => {
+            format!("the last whole checkpoint is {} (step {step})", path.display())
+        }
+        None if steps == 0 => return,
+        None => "there is no checkpoint".to_string(),
+    };
+    message.push_str("\n  ");
+    message.push_str(&text);
+}
+
+fn report_lost(events: &mut EventLoop, cause: &Cause, message: &str) {
+    let (Cause::Exited { rank, .. } | Cause::Lost { rank, .. }) = cause else { return };
+    let host = events
+        .ranks
+        .get(*rank as usize)
+        .and_then(|w| events.workers.get(w)?.hello.as_ref())
+        .map(|h| h.host.clone());
+    let why = message.lines().next().unwrap_or_default().to_string();
+    events.emit(RunEvent::WorkerLost { rank: *rank, host: host.unwrap_or_default(), why });
+}
+
+fn named_rank(events: &EventLoop, rank: u32) -> Named {
+    let info = events.ranks.get(rank as usize).and_then(|w| events.workers.get(w));
+    let Some(hello) = info.and_then(|i| i.hello.as_ref()) else {
+        return Named { name: format!("worker {rank}"), exit: None, last_words: Vec::new() };
+    };
+    let name = format!("worker {rank} on {} (process {})", hello.host, hello.pid);
+    match hello.slot {
+        Some(slot) => Named { name, ..named_slot(events, slot) },
+        None => Named { name, exit: None, last_words: Vec::new() },
+    }
+}
+
+fn named_slot(events: &EventLoop, slot: u32) -> Named {
+    let (exit, last_words) = events.children.story(slot);
+    Named { name: format!("worker process {slot}"), exit, last_words }
+}
+
+fn summarise(events: &mut EventLoop, outcome: &Outcome, why: Why) -> Summary {
+    let config = events.config;
+    let at_end = events.checkpoint.as_ref().is_some_and(|(_, s)| *s == outcome.steps);
+    let saved = events.saved_fingerprint.clone().filter(|_| at_end);
+    Summary {
+        run_id: config.run_id.clone(),
+        run_dir: events.run_dir.clone(),
+        why,
+        first_step: config.first_step(),
+        steps: outcome.steps,
+        loss: events.merge.last_loss(),
+        metrics: events.metrics.clone(),
+        best: events.best.clone(),
+        fingerprint: outcome.fingerprint.clone().or(saved),
+        checkpoint: events.checkpoint.clone(),
+        logs: Logs::default(),
+        wall: events.started.elapsed(),
+        stepping: Duration::from_nanos(events.merge.stepping_ns),
+        samples: events.merge.samples,
+        tokens: config.tokens_per_sample().map(|t| t * events.merge.samples),
+        wait_share: events.merge.wait_share(),
+        records_dropped: 0,
+    }
+}

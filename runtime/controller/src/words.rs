@@ -1,0 +1,251 @@
+//! Failures in the words of a person who was not there.
+
+use crate::config::RunConfig;
+use monarch_graph::{OptimizerKind, Plan, Span};
+use monarch_sched::{Cause, Failure, Warning};
+use monarch_wire::Hello;
+use monarch_wire::codec::short;
+use std::fmt::Write;
+
+/// What is known of a worker when it is to be named.
+pub(crate) struct Named {
+    /// `worker 2 on node-b (process 4711)`.
+    pub name: String,
+    /// How it ended, when it was started here and has ended.
+    pub exit: Option<String>,
+    pub last_words: Vec<String>,
+}
+
+/// Exit code and text of a failure. `name` knows ranks, `slot` workers that were started here.
+pub(crate) fn failure(
+    config: &RunConfig,
+    cause: &Cause,
+    done: u64,
+    rank: impl Fn(u32) -> Named,
+    slot: impl Fn(u32) -> Named,
+) -> (u8, String) {
+    let at = format!("after step {done} of {}", config.plan.steps);
+    let text = match cause {
+        Cause::TooFew { came, world, waited_ns } => {
+            return (4, too_few(config, *came, *world, *waited_ns));
+        }
+        Cause::Refused { why, .. } => format!("a worker was turned away: {why}"),
+        Cause::NeverJoined { slot: number, exit } => {
+            let mut text = format!("worker process {number} ended before it joined: {}", exit.text);
+            last_words(&mut text, &slot(*number).last_words);
+            text
+        }
+        Cause::NoSharedMemory { hosts } => format!(
+            "workers on {} cannot share memory; use `--transport quic` or leave it to be chosen",
+            hosts.join(", ")
+        ),
+        Cause::NotReady { ranks, waited_ns } => {
+            let names: Vec<String> = ranks.iter().map(|&r| rank(r).name).collect();
+            let seconds = seconds(*waited_ns);
+            format!("not ready within {seconds} s of the start: {}", names.join(", "))
+        }
+        Cause::Worker { rank: r, failure, .. } => worker_text(config, &rank(*r), failure),
+        Cause::Exited { rank: r, exit, .. } => {
+            let named = rank(*r);
+            let mut text = format!("{} died {at}: {}", named.name, exit.text);
+            last_words(&mut text, &named.last_words);
+            text
+        }
+        Cause::Lost { rank: r, why, .. } => {
+            let named = rank(*r);
+            let mut text = format!("{} was lost {at}: {why}", named.name);
+            if let Some(exit) = named.exit {
+                let _ = write!(text, "; it ended with {exit}");
+            }
+            last_words(&mut text, &named.last_words);
+            text
+        }
+        Cause::Mismatch { step, what, groups } => mismatch(*step, what, groups),
+        Cause::Protocol { rank: r, what, .. } => {
+            format!("{} broke the protocol {at}: it {what}", rank(*r).name)
+        }
+        Cause::Stalled { ranks, waited_ns, step } => {
+            let names: Vec<String> = ranks.iter().map(|&r| rank(r).name).collect();
+            let seconds = seconds(*waited_ns);
+            format!("no word for {seconds} s after step {step} from {}", names.join(", "))
+        }
+        Cause::FinalSave { step, why } => {
+            format!("the weights after step {step} could not be saved: {why}")
+        }
+        Cause::BeyondEnd { first_step, steps } => format!(
+            "the checkpoint holds {first_step} steps, and the job ends after {steps}: \
+             raise `until` to go on"
+        ),
+        Cause::Controller { what } => format!("the controller cannot go on: {what}"),
+    };
+    (1, text)
+}
+
+fn seconds(ns: u64) -> f64 {
+    (ns as f64 * 1e-8).round() / 10.0
+}
+
+fn too_few(config: &RunConfig, came: u32, world: u32, waited_ns: u64) -> String {
+    let seconds = seconds(waited_ns);
+    let mut text = format!("{came} of {world} workers came within {seconds} s");
+    if let Some(network) = &config.network {
+        let at = &network.listen;
+        let _ = write!(
+            text,
+            "; start the others with `monarch worker --join {at}` and this cluster's key file"
+        );
+    }
+    text
+}
+
+fn worker_text(config: &RunConfig, named: &Named, failure: &Failure) -> String {
+    let mut text = named.name.clone();
+    if let Some(step) = failure.step {
+        let _ = write!(text, ", step {step}");
+    }
+    if !failure.task.is_empty() {
+        let _ = write!(text, ", {}", failure.task);
+    }
+    let _ = write!(text, ": {}", failure.message);
+    if let Some(place) = failure.span.and_then(|s| locate(&config.plan, &config.sources, s)) {
+        let _ = write!(text, "\n  at {place}");
+    }
+    if let Some(exit) = named.exit.as_ref().filter(|e| *e != "exit code 0") {
+        let _ = write!(text, "\n  it ended with {exit}");
+    }
+    last_words(&mut text, &named.last_words);
+    text
+}
+
+fn last_words(text: &mut String, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    text.push_str("\n  its last words:");
+    for line in lines {
+        let _ = write!(text, "\n    {line}");
+    }
+}
+
+fn mismatch(step: u64, what: &str, groups: &[(Vec<u32>, String)]) -> String {
+    let mut text = format!(
+        "workers disagree on the {what} at step {step}, where they must agree to the bit \
+         (damaged memory, or a processor that computes otherwise):"
+    );
+    for (ranks, value) in groups {
+        let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+        let _ = write!(text, "\n  worker {}: {value}", ranks.join(", "));
+    }
+    text
+}
+
+/// `digits.mon:17:3`; None for a span that is nowhere.
+pub(crate) fn locate(plan: &Plan, sources: &[String], span: Span) -> Option<String> {
+    let file = plan.files.get(span.file as usize)?;
+    if span.end == 0 {
+        return None;
+    }
+    let Some(before) = sources.get(span.file as usize).and_then(|s| s.get(..span.start as usize))
+    else {
+        return Some(file.clone());
+    };
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    Some(format!("{file}:{line}:{column}"))
+}
+
+/// `eval.accuracy = 0.982 is above 0.98 (digits.mon:24:3)`.
+pub(crate) fn rule(config: &RunConfig, number: usize, value: f64) -> String {
+    let Some(rule) = config.plan.rules.get(number) else { return String::new() };
+    let bound = match (rule.above, rule.below) {
+        (Some(above), _) if value > above => format!("above {above}"),
+        (_, Some(below)) => format!("below {below}"),
+        _ => "where the rule says".to_string(),
+    };
+    let mut text = format!("{} = {value} is {bound}", rule.metric);
+    if let Some(place) = locate(&config.plan, &config.sources, rule.span) {
+        let _ = write!(text, " ({place})");
+    }
+    text
+}
+
+/// A warning's text. `worker` names a connection.
+pub(crate) fn warning(
+    warning: &Warning,
+    worker: impl Fn(monarch_sched::WorkerId) -> String,
+) -> String {
+    match warning {
+        Warning::Refused { worker: w, why } => format!("turned away {}: {why}", worker(*w)),
+        Warning::LeftEarly { worker: w, why } => {
+            format!("{} left before the job began: {why}", worker(*w))
+        }
+        Warning::SaveFailed { step, why } => {
+            format!("no checkpoint of step {step}: {why}; training goes on")
+        }
+        Warning::BadGoodbye { rank, why } => {
+            format!("all work is done and saved, but worker {rank} did not say goodbye: {why}")
+        }
+        Warning::Stopping { step } => {
+            format!("stopping after step {step}; once more to stop at once")
+        }
+    }
+}
+
+/// Why a worker can take no part, with both sides shown.
+pub(crate) fn objection(hello: &Hello, job: &[u8; 32]) -> Option<String> {
+    let ours = env!("CARGO_PKG_VERSION");
+    if hello.version != ours {
+        return Some(format!(
+            "the worker on {} is version {}, the controller {ours}: install the same on both",
+            hello.host, hello.version
+        ));
+    }
+    let theirs = hello.job.as_ref().filter(|theirs| *theirs != job)?;
+    Some(format!(
+        "the worker on {} was started for job {}, the controller runs job {}: give both the same \
+         program, params and data",
+        hello.host,
+        short(theirs),
+        short(job)
+    ))
+}
+
+/// 64 hexadecimal digits.
+pub(crate) fn hex(hash: &[u8; 32]) -> String {
+    hash.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+pub(crate) fn optimizer(kind: &OptimizerKind) -> &'static str {
+    match kind {
+        OptimizerKind::Sgd { .. } => "sgd",
+        OptimizerKind::AdamW { .. } => "adamw",
+    }
+}
+
+/// Metrics of which the smallest value is the best.
+pub(crate) fn smallest_is_best(metric: &str) -> bool {
+    ["loss", "error", "perplexity"].iter().any(|part| metric.contains(part))
+}
+
+pub(crate) fn better(metric: &str, new: f64, old: f64) -> bool {
+    if smallest_is_best(metric) { new < old } else { new > old }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_have_one_digit() {
+        assert_eq!(seconds(1_234_567_890), 1.2);
+        assert_eq!(seconds(30_000_000_000), 30.0);
+    }
+
+    #[test]
+    fn a_mismatch_names_who_says_what() {
+        let groups = [(vec![0, 2], "1.5".to_string()), (vec![1], "1.25".to_string())];
+        let text = mismatch(7, "loss", &groups);
+        assert!(text.contains("step 7") && text.contains("worker 0, 2: 1.5"), "{text}");
+        assert!(text.contains("worker 1: 1.25"), "{text}");
+    }
+}
