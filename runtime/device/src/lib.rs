@@ -5,10 +5,18 @@
 //! single-threaded: whoever has more threads runs more shards. `unsafe` stands only in `simd`,
 //! in the packing of matrix products and in the arena.
 
+mod buffers;
+mod exec;
 mod gemm;
+mod kernels;
+mod math64;
+mod memory;
 pub mod reference;
 mod simd;
 #[cfg(test)]
 mod testing;
 
+pub use buffers::{Columns, Weights};
+pub use exec::{ExecError, Lane};
+pub use memory::OutOfMemory;
 pub use simd::{Isa, IsaError};

@@ -1,7 +1,7 @@
 //! The register tile: M rows of V vectors, kept in registers over one block of k.
 
 use super::Gemm;
-use crate::simd::{Kernel, LANES, Lanes};
+use crate::simd::{Kernel, LANES, Lanes, LanesExt};
 use std::ops::Range;
 
 /// Where a tile's sums go.

@@ -1,7 +1,7 @@
 //! Operands in the order in which the register tile reads them.
 
 use super::{Gemm, MAX_ROWS};
-use crate::simd::{LANES, Lanes};
+use crate::simd::{LANES, Lanes, LanesExt};
 use std::ops::Range;
 
 /// Columns `columns` of b over `depth`: element (k, j) goes to `to[k * width + j]`; zeros beyond.

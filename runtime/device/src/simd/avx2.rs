@@ -119,12 +119,18 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn load_part(from: &[f32]) -> Avx2 {
+    fn load_part_or(from: &[f32], fill: f32) -> Avx2 {
         let mask = first(from.len());
         let at = from.as_ptr();
         // SAFETY: see the head of the file; `wrapping_add`, as the upper half may be all masked.
         unsafe {
-            Avx2(_mm256_maskload_ps(at, mask.0), _mm256_maskload_ps(at.wrapping_add(8), mask.1))
+            let fill = _mm256_set1_ps(fill);
+            let low = _mm256_maskload_ps(at, mask.0);
+            let high = _mm256_maskload_ps(at.wrapping_add(8), mask.1);
+            Avx2(
+                _mm256_blendv_ps(fill, low, _mm256_castsi256_ps(mask.0)),
+                _mm256_blendv_ps(fill, high, _mm256_castsi256_ps(mask.1)),
+            )
         }
     }
 

@@ -62,9 +62,11 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn load_part(from: &[f32]) -> Avx512 {
+    fn load_part_or(from: &[f32], fill: f32) -> Avx512 {
         // SAFETY: see the head of the file.
-        Avx512(unsafe { _mm512_maskz_loadu_ps(first(from.len()), from.as_ptr()) })
+        Avx512(unsafe {
+            _mm512_mask_loadu_ps(_mm512_set1_ps(fill), first(from.len()), from.as_ptr())
+        })
     }
 
     #[inline(always)]

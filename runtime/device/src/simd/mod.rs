@@ -15,6 +15,8 @@ mod avx2;
 mod avx512;
 pub(crate) mod math;
 mod scalar;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -39,8 +41,8 @@ pub(crate) trait Lanes:
     fn splat(x: f32) -> Self;
     fn load(from: &[f32; LANES]) -> Self;
     fn store(self, to: &mut [f32; LANES]);
-    /// The first `from.len()` lanes (at most sixteen); zero elsewhere.
-    fn load_part(from: &[f32]) -> Self;
+    /// The first `from.len()` lanes (at most sixteen); `fill` elsewhere.
+    fn load_part_or(from: &[f32], fill: f32) -> Self;
     /// Stores the first `to.len()` lanes (at most sixteen).
     fn store_part(self, to: &mut [f32]);
 
@@ -79,6 +81,30 @@ pub(crate) trait LanesExt: Lanes {
     #[inline(always)]
     fn zero() -> Self {
         Self::splat(0.0)
+    }
+
+    /// The first `from.len()` lanes (at most sixteen); zero elsewhere.
+    #[inline(always)]
+    fn load_part(from: &[f32]) -> Self {
+        Self::load_part_or(from, 0.0)
+    }
+
+    /// Up to sixteen lanes: all where `from` has them, else `fill` beyond its end.
+    #[inline(always)]
+    fn load_some(from: &[f32], fill: f32) -> Self {
+        match from.try_into() {
+            Ok(whole) => Self::load(whole),
+            Err(_) => Self::load_part_or(from, fill),
+        }
+    }
+
+    /// Stores as many lanes as `to` has room for, up to sixteen.
+    #[inline(always)]
+    fn store_some(self, to: &mut [f32]) {
+        match <&mut [f32; LANES]>::try_from(&mut *to) {
+            Ok(whole) => self.store(whole),
+            Err(_) => self.store_part(to),
+        }
     }
 
     /// Nearest whole number, ties to even; for |x| < 2^22.

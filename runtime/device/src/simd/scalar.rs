@@ -59,8 +59,8 @@ impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    fn load_part(from: &[f32]) -> Scalar {
-        let mut all = [0.0; LANES];
+    fn load_part_or(from: &[f32], fill: f32) -> Scalar {
+        let mut all = [fill; LANES];
         for (to, &x) in all.iter_mut().zip(from) {
             *to = x;
         }

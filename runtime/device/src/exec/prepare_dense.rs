@@ -1,0 +1,122 @@
+//! Launches of the operations that fold or mix along axes.
+
+use super::prepare::{Job, Planned, size};
+use super::step::Launch;
+use crate::kernels::across::Across;
+use crate::kernels::reduce::Reduce;
+use crate::kernels::rope::Rope;
+use crate::kernels::rows::RowOp;
+use monarch_graph::ReduceOp;
+
+impl Job<'_> {
+    /// (outer, length, inner) of an axis of the first input.
+    fn axis(&self, axis: u8) -> Result<(usize, usize, usize), String> {
+        let x = &self.shapes[0];
+        let axis = usize::from(axis);
+        match x.get(axis) {
+            Some(&n) => Ok((size(&x[..axis])?, n, size(&x[axis + 1..])?)),
+            None => Err(format!("axis {axis} of a tensor with {} axes", x.len())),
+        }
+    }
+
+    /// Length of the last axis of the first input.
+    fn width(&self) -> Result<usize, String> {
+        self.shapes[0].last().copied().ok_or_else(|| "a scalar has no last axis".into())
+    }
+
+    pub(super) fn reduce(&self, op: ReduceOp, axes: &[u8]) -> Planned {
+        let x = &self.shapes[0];
+        let folded = |i: usize| axes.iter().any(|&a| usize::from(a) == i);
+        let kept: Vec<usize> = (0..x.len()).filter(|&i| !folded(i)).map(|i| x[i]).collect();
+        if kept != self.shape || axes.iter().any(|&a| usize::from(a) >= x.len()) {
+            return Err(format!("{x:?} less axes {axes:?} is not {:?}", self.shape));
+        }
+        Ok(Launch::Reduce(Reduce::new(op, x, axes)))
+    }
+
+    pub(super) fn argmax(&self, axis: u8) -> Planned {
+        let (outer, length, inner) = self.axis(axis)?;
+        if outer * inner != size(self.shape)? {
+            return Err(format!(
+                "{:?} without axis {axis} is not {:?}",
+                self.shapes[0], self.shape
+            ));
+        }
+        if length == 0 || length > i32::MAX as usize {
+            return Err(format!("the largest of {length} elements"));
+        }
+        Ok(Launch::ArgMax { length, inner })
+    }
+
+    pub(super) fn softmax(&self, axis: u8, op: RowOp) -> Planned {
+        let (_, length, inner) = self.axis(axis)?;
+        self.alike(match inner {
+            1 => Launch::Rows { op, width: length },
+            _ => Launch::Across(Across { length, inner }),
+        })
+    }
+
+    pub(super) fn norm(&self, op: RowOp) -> Planned {
+        self.alike(Launch::Rows { op, width: self.width()? })
+    }
+
+    pub(super) fn causal(&self, fill: f64) -> Planned {
+        match self.shapes[0][..] {
+            [.., rows, columns] => self.alike(Launch::Causal { rows, columns, fill: fill as f32 }),
+            _ => Err("a causal mask needs two axes".into()),
+        }
+    }
+
+    pub(super) fn cross_entropy(&self, grad: bool) -> Planned {
+        let width = self.width()?;
+        let logits = &self.shapes[0];
+        let rows = &logits[..logits.len() - 1];
+        let out = if grad { logits } else { rows };
+        if width == 0 || self.shapes[1..].iter().any(|s| s != rows) || self.shape != out {
+            return Err(format!(
+                "logits {logits:?} want one target per row, not {:?}",
+                &self.shapes[1..]
+            ));
+        }
+        Ok(match grad {
+            false => Launch::CrossEntropy { width },
+            true => Launch::CrossEntropyGrad { width },
+        })
+    }
+
+    pub(super) fn gather(&self) -> Planned {
+        let (table, ids) = (&self.shapes[0], &self.shapes[1]);
+        let Some((&rows, row)) = table.split_first() else {
+            return Err("the table needs an axis of rows".into());
+        };
+        if self.shape != [ids, row].concat() {
+            return Err(format!("rows of {table:?} by {ids:?} are not {:?}", self.shape));
+        }
+        Ok(Launch::Gather { rows, width: size(row)? })
+    }
+
+    pub(super) fn scatter_add(&self) -> Planned {
+        let (ids, dy) = (&self.shapes[0], &self.shapes[1]);
+        let Some((&rows, row)) = self.shape.split_first() else {
+            return Err("the result needs an axis of rows".into());
+        };
+        if *dy != [ids, row].concat() {
+            return Err(format!("{dy:?} are not rows of {:?} by {ids:?}", self.shape));
+        }
+        Ok(Launch::ScatterAdd { rows, width: size(row)? })
+    }
+
+    pub(super) fn rope(&self, axis: u8, base: f64, inverse: bool) -> Planned {
+        let (_, length, inner) = self.axis(axis)?;
+        let width = self.width()?;
+        if usize::from(axis) + 1 >= self.shapes[0].len() || width % 2 != 0 {
+            return Err("rope turns pairs of an even last axis, along an earlier axis".into());
+        }
+        if !(base.is_finite() && base >= f64::MIN_POSITIVE) {
+            return Err(format!("base {base} of rope is not positive"));
+        }
+        let rows = inner.checked_div(width).unwrap_or(0);
+        let rope = Rope::new(length, rows, width / 2, base, inverse);
+        self.alike(Launch::Rope(Box::new(rope)))
+    }
+}
