@@ -165,8 +165,9 @@ impl ControlServer {
         outbox.send(frame, bytes, Duration::ZERO)
     }
 
-    /// Takes no more for this connection, sends what is queued, then closes: the other side receives all frames and then exactly
-    /// this reason, cut to 1,000 bytes. `Closed` follows. Does nothing for a closed connection.
+    /// Takes no more for this connection, sends what is queued, then closes: the other side
+    /// receives all frames and then exactly this reason, cut to 1,000 bytes. `Closed` follows.
+    /// Does nothing for a closed connection.
     pub fn close(&self, id: ConnId, reason: &str) {
         if let Some(outbox) = self.registry.get(id) {
             outbox.close(reason);
