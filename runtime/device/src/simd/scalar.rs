@@ -131,11 +131,12 @@ impl Lanes for Scalar {
 
     #[inline(always)]
     fn split2(self) -> (Scalar, Scalar) {
-        let e = self.map(|x| ((x.to_bits() as i32 - SQRT_HALF) >> 23) as f32);
+        // Wrapping, as the vector instructions do on what is not a number.
+        let exponent = |bits: i32| bits.wrapping_sub(SQRT_HALF) >> 23;
+        let e = self.map(|x| exponent(x.to_bits() as i32) as f32);
         let m = self.map(|x| {
             let bits = x.to_bits() as i32;
-            let e = (bits - SQRT_HALF) >> 23;
-            f32::from_bits((bits - (e << 23)) as u32)
+            f32::from_bits(bits.wrapping_sub(exponent(bits) << 23) as u32)
         });
         (e, m)
     }

@@ -137,7 +137,7 @@ fn functions_are_accurate() {
     within("Tanh", -10.0, 10.0, 2.0, &f64::tanh);
     within("Tanh", -0.7, 0.7, 2.0, &f64::tanh);
     within("Sigmoid", -80.0, 80.0, 3.0, &|x| 1.0 / (1.0 + (-x).exp()));
-    within("Below", -12.0, 8.0, 4.0, &|x| 0.5 * erfc(-x * root));
+    within("Below", -12.0, 8.0, 6.0, &|x| 0.5 * erfc(-x * root));
     within("Density", -12.0, 12.0, 3.0, &normal_pdf);
 }
 
