@@ -23,11 +23,12 @@ pub fn parse(file: u32, text: &str) -> (File, Vec<Diagnostic>) {
     }
     let scan = scan(file, text);
     let mut tree = File { span: Span::new(file, 0, text.len()), ..File::default() };
+    let code = scan.without_comments(text);
     let mut builder = Builder::new(file, text, scan.docs);
     for chunk in &scan.chunks {
         match chunk.broken {
             true => tree.items.push(broken(file, text, *chunk)),
-            false => parse_chunk(&mut builder, *chunk, &mut tree.items),
+            false => parse_chunk(&mut builder, &code, *chunk, &mut tree.items),
         }
     }
     let (found, unattached) = builder.finish();
@@ -76,8 +77,8 @@ pub fn decode(file: u32, bytes: &[u8]) -> Result<&str, Diagnostic> {
     })
 }
 
-fn parse_chunk(builder: &mut Builder, chunk: Chunk, items: &mut Vec<Item>) {
-    let Some(text) = builder.text().get(chunk.start..chunk.end) else { return };
+fn parse_chunk<'t>(builder: &mut Builder<'t>, code: &'t str, chunk: Chunk, items: &mut Vec<Item>) {
+    let Some(text) = code.get(chunk.start..chunk.end) else { return };
     match Grammar::parse(Rule::chunk, text) {
         Ok(pairs) => builder.chunk(chunk.start, pairs, items),
         Err(error) => {

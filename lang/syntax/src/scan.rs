@@ -30,7 +30,24 @@ pub(crate) struct Scan {
     pub comments: Vec<Comment>,
     /// `##` lines of their own.
     pub docs: Vec<Doc>,
+    /// Where comments of any kind stand.
+    pub comment_ranges: Vec<(usize, usize)>,
     pub diagnostics: Vec<Diagnostic>,
+}
+
+impl Scan {
+    /// The text with a space for every byte of a comment, so that the grammar need not know them.
+    pub fn without_comments(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut at = 0;
+        for &(start, end) in &self.comment_ranges {
+            out.push_str(text.get(at..start).unwrap_or(""));
+            out.extend(std::iter::repeat_n(' ', end - start));
+            at = end;
+        }
+        out.push_str(text.get(at..).unwrap_or(""));
+        out
+    }
 }
 
 /// Scans a whole file.
@@ -103,6 +120,7 @@ impl<'t> Scanner<'t> {
                 break;
             }
             if token.tok == Tok::Comment {
+                self.scan.comment_ranges.push((token.start, token.end));
                 self.comment(token, first);
                 at = token.end;
                 continue;
@@ -212,6 +230,7 @@ impl<'t> Scanner<'t> {
             Tok::Close(kind) => self.close(kind, token, first),
             Tok::OpenStr => self.open_string(token),
             Tok::OpenRhai | Tok::Fence => return self.open_fence(token),
+            Tok::Sign if token.text(self.text) < " " => self.control(token),
             _ => {}
         }
         token.end
@@ -293,6 +312,18 @@ impl<'t> Scanner<'t> {
         );
         // Not unbalanced, but not to be parsed.
         self.unsure = true;
+    }
+
+    /// The grammar takes these for spaces.
+    fn control(&mut self, token: Token) {
+        let code = token.text(self.text).bytes().next().unwrap_or(0);
+        let broken = self.chunk.broken;
+        self.report(
+            Diagnostic::error("M0001", format!("a control character, 0x{code:02x}"))
+                .label(self.span(token), "invisible, and means nothing here")
+                .fix("remove it", self.span(token), ""),
+        );
+        self.chunk.broken = broken;
     }
 
     fn open_string(&mut self, token: Token) {

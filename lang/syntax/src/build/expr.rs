@@ -101,6 +101,12 @@ impl<'t> Builder<'t> {
 
     /// An expression. Adds its depth to `deep`.
     pub(super) fn expr(&mut self, pair: P<'t>) -> Expr {
+        let mut inner = pair.clone().into_inner();
+        if let (Some(term), None) = (inner.next(), inner.next())
+            && term.as_rule() == Rule::term
+        {
+            return self.term(term);
+        }
         let mut operands: Vec<Operand> = Vec::new();
         let mut waiting: Vec<Waiting> = Vec::new();
         let mut last = self.opening_of(&pair);
