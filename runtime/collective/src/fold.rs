@@ -1,23 +1,31 @@
-use crate::pool::SLICE;
 use crate::sum::add;
 use crate::{CollectiveError, Layout, Piece, Pool, Stop};
 use monarch_graph::tree::TreeNode;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a sleeper waits before it looks at [`Stop`] again.
+const SLICE: Duration = Duration::from_millis(5);
 
 /// Folds the gradients of this rank's shards, bucket by bucket, in the fixed tree.
 ///
-/// Lanes hand in buckets in any order of shards; whoever hands in the second of two siblings adds
-/// them (left + right). What remains are the canonical nodes of the rank's range.
+/// Lanes take shards in order and hand in a bucket as soon as it is complete, while they go on
+/// with the next one; whoever hands in the second of two siblings adds them (left + right). What
+/// remains are the canonical nodes of the rank's range.
+#[derive(Debug)]
 pub struct Fold {
     layout: Layout,
     pool: Pool,
     /// Canonical nodes of this rank, in order.
     nodes: Vec<TreeNode>,
+    next: AtomicU32,
     state: Mutex<State>,
     complete: Condvar,
 }
 
+#[derive(Debug)]
 struct State {
     /// Per bucket: nodes that wait for their sibling, or for the end.
     waiting: Vec<BTreeMap<TreeNode, Piece>>,
@@ -25,13 +33,22 @@ struct State {
     present: Vec<usize>,
 }
 
+/// A partial sum on its way up.
+enum Partial<'a> {
+    /// A shard's gradient, still in its lane's memory.
+    Shard(&'a [f32]),
+    Piece(Piece),
+}
+
 impl Fold {
+    /// `pool` must be made for as many lanes as will take shards.
     pub fn new(layout: Layout, pool: Pool) -> Fold {
         let nodes = layout.nodes(layout.rank());
         let buckets = layout.buckets();
         let waiting = (0..buckets).map(|_| BTreeMap::new()).collect();
         let state = Mutex::new(State { waiting, present: vec![0; buckets] });
-        Fold { layout, pool, nodes, state, complete: Condvar::new() }
+        let next = AtomicU32::new(layout.held().start);
+        Fold { layout, pool, nodes, next, state, complete: Condvar::new() }
     }
 
     pub fn layout(&self) -> &Layout {
@@ -42,58 +59,108 @@ impl Fold {
         &self.pool
     }
 
-    /// Takes the finished bucket of a shard. Pieces that are merged away go back to the pool.
-    pub fn hand_in(&self, shard: u32, mut piece: Piece) -> Result<(), CollectiveError> {
-        let (bucket, shards) = (piece.bucket(), self.layout.shards());
-        if !self.layout.held().contains(&shard) {
-            let what = format!("shard {shard} is not held by rank {}", self.layout.rank());
-            return Err(CollectiveError::Layout(what));
+    /// Begins a step: shards are taken from the first one on.
+    pub fn begin(&self) {
+        self.next.store(self.layout.held().start, Ordering::Relaxed);
+    }
+
+    /// The next shard to compute. A lane hands in all buckets of one before it takes another.
+    pub fn next_shard(&self) -> Option<u32> {
+        let shard = self.next.fetch_add(1, Ordering::Relaxed);
+        self.layout.held().contains(&shard).then_some(shard)
+    }
+
+    /// Takes in the finished bucket of a shard: `values` are its gradients, copied or added.
+    pub fn hand_in(
+        &self,
+        shard: u32,
+        bucket: usize,
+        values: &[f32],
+    ) -> Result<(), CollectiveError> {
+        let wrong = |what: String| Err(CollectiveError::Layout(what));
+        if !self.layout.held().contains(&shard) || bucket >= self.layout.buckets() {
+            return wrong(format!("rank {}: shard {shard}, bucket {bucket}", self.layout.rank()));
+        }
+        if values.len() != self.layout.elements(bucket) {
+            return wrong(format!("bucket {bucket} with {} elements", values.len()));
         }
         let mut node = TreeNode::leaf(shard);
+        let mut partial = Partial::Shard(values);
         loop {
             let mut state = self.lock();
-            if self.nodes.contains(&node) {
-                return self.keep(state, bucket, node, piece);
-            }
-            let (parent, left) = (node.parent(), node.index.is_multiple_of(2));
+            let last = self.nodes.contains(&node);
             let sibling = TreeNode { level: node.level, index: node.index ^ 1 };
-            if sibling.is_empty(shards) {
-                node = parent;
+            if !last && sibling.is_empty(self.layout.shards()) {
+                node = node.parent();
                 continue;
             }
-            let Some(other) = state.waiting[bucket].remove(&sibling) else {
-                state.waiting[bucket].insert(node, piece);
-                return Ok(());
+            let other = if last { None } else { state.waiting[bucket].remove(&sibling) };
+            let Some(other) = other else {
+                match partial {
+                    Partial::Piece(piece) => return self.keep(state, node, piece, last),
+                    Partial::Shard(values) => {
+                        drop(state);
+                        // The sibling may come meanwhile: look again.
+                        partial = Partial::Piece(self.copy(bucket, values)?);
+                        continue;
+                    }
+                }
             };
             drop(state);
-            let (mut into, from) = if left { (piece, other) } else { (other, piece) };
-            add(into.region_mut(), from.region());
-            self.pool.give(from);
-            piece = into;
-            node = parent;
+            let left = node.index.is_multiple_of(2);
+            partial = Partial::Piece(self.merge(partial, other, left));
+            node = node.parent();
         }
+    }
+
+    fn copy(&self, bucket: usize, values: &[f32]) -> Result<Piece, CollectiveError> {
+        let lent = || CollectiveError::Layout(format!("no room for a sum of bucket {bucket}"));
+        let mut piece = self.pool.take(bucket).ok_or_else(lent)?;
+        piece.region_mut().copy_from_slice(values);
+        Ok(piece)
+    }
+
+    /// The sum of two siblings; `left` says whether `partial` is the left one.
+    fn merge(&self, partial: Partial<'_>, mut other: Piece, left: bool) -> Piece {
+        match partial {
+            // Adding two numbers gives the same bits either way round.
+            Partial::Shard(values) => add(other.region_mut(), values),
+            Partial::Piece(mut piece) if left => {
+                add(piece.region_mut(), other.region());
+                std::mem::swap(&mut piece, &mut other);
+                self.pool.give(piece);
+            }
+            Partial::Piece(piece) => {
+                add(other.region_mut(), piece.region());
+                self.pool.give(piece);
+            }
+        }
+        other
     }
 
     fn keep(
         &self,
         mut state: MutexGuard<'_, State>,
-        bucket: usize,
         node: TreeNode,
         piece: Piece,
+        last: bool,
     ) -> Result<(), CollectiveError> {
+        let bucket = piece.bucket();
         if state.waiting[bucket].insert(node, piece).is_some() {
             let what = format!("bucket {bucket} of {node:?} was handed in twice");
             return Err(CollectiveError::Layout(what));
         }
-        state.present[bucket] += 1;
-        if state.present[bucket] == self.nodes.len() {
-            self.complete.notify_all();
+        if last {
+            state.present[bucket] += 1;
+            if state.present[bucket] == self.nodes.len() {
+                self.complete.notify_all();
+            }
         }
         Ok(())
     }
 
     /// The bucket's canonical nodes, in order of their shards, once all are there. The caller
-    /// gives them back to the pool after use.
+    /// gives them back to the pool before the next step.
     pub fn wait(&self, bucket: usize, stop: &Stop) -> Result<Vec<Piece>, CollectiveError> {
         let mut state = self.lock();
         loop {

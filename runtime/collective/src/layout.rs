@@ -120,15 +120,53 @@ impl Layout {
         cut(part.start)..cut(part.end)
     }
 
-    /// Gradient slabs that `lanes` threads need: one each, and what waits to be merged while
-    /// shards are taken in order (at most about log2 of the local shards, plus one).
-    pub fn slabs(&self, lanes: usize) -> usize {
-        let held = self.held();
-        let waiting = (held.start..held.end)
-            .map(|end| tree::canonical(self.shards, held.start..end + 1).len())
-            .max();
-        (lanes.max(1) + waiting.unwrap_or(0)).min(held.len()).max(1)
+    /// Copies of the gradients that partial sums take up at most, while `lanes` threads take
+    /// shards in order: with one lane about log2 of the rank's shards, never more than its shards.
+    /// Lanes' own slabs come on top.
+    pub fn copies(&self, lanes: usize) -> usize {
+        let most = self.held().len();
+        let holes = lanes.clamp(1, most.max(1)) - 1;
+        // By number of holes (shards that other lanes are just handing in, unseen by their
+        // siblings): the most sums that exist once all nodes so far are begun, and before that.
+        let mut whole = vec![0; holes + 1];
+        let mut part = vec![0; holes + 1];
+        for node in self.nodes(self.rank) {
+            let (inner_whole, inner_part) = waiting(node, self.shards, holes);
+            let cut = join(&whole, &inner_part);
+            part = part.iter().zip(cut).map(|(a, b)| *a.max(&b)).collect();
+            whole = join(&whole, &inner_whole);
+        }
+        let all = whole.iter().chain(&part).copied().max();
+        all.unwrap_or(1).clamp(1, most.max(1))
     }
+}
+
+/// By number of holes 0..=holes: the most sums that exist below `node` when all its shards have been
+/// begun, and when any first part of them has.
+fn waiting(node: TreeNode, shards: u32, holes: usize) -> (Vec<usize>, Vec<usize>) {
+    if node.is_empty(shards) {
+        return (vec![0; holes + 1], vec![0; holes + 1]);
+    }
+    if node.level == 0 {
+        return (vec![1; holes + 1], vec![1; holes + 1]);
+    }
+    let (left, right) = node.children();
+    let (left_whole, left_part) = waiting(left, shards, holes);
+    let (right_whole, right_part) = waiting(right, shards, holes);
+    let mut whole = join(&left_whole, &right_whole);
+    // Without a hole all have merged into this one node.
+    whole[0] = 1;
+    let mut part = join(&left_whole, &right_part);
+    for (i, most) in part.iter_mut().enumerate() {
+        *most = (*most).max(left_part[i]).max(whole[i]);
+    }
+    (whole, part)
+}
+
+/// Most nodes on both sides when they share the holes.
+fn join(left: &[usize], right: &[usize]) -> Vec<usize> {
+    let best = |holes: usize| (0..=holes).map(|i| left[i] + right[holes - i]).max();
+    (0..left.len()).map(|holes| best(holes).unwrap_or(0)).collect()
 }
 
 #[cfg(test)]
@@ -156,11 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn slabs_stay_near_the_logarithm() {
-        assert_eq!(layout(8, 1, 0).slabs(1), 4);
-        assert_eq!(layout(8, 4, 1).slabs(1), 2);
-        assert_eq!(layout(8, 8, 1).slabs(3), 1);
-        assert_eq!(layout(1024, 1, 0).slabs(4), 14);
+    fn copies_stay_near_the_logarithm() {
+        assert_eq!(layout(8, 1, 0).copies(1), 4);
+        assert_eq!(layout(8, 1, 0).copies(2), 6);
+        assert_eq!(layout(8, 1, 0).copies(8), 8);
+        assert_eq!(layout(8, 4, 1).copies(1), 2);
+        assert_eq!(layout(8, 8, 1).copies(3), 1);
+        assert_eq!(layout(1024, 1, 0).copies(1), 11);
     }
 
     #[test]

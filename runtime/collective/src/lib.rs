@@ -20,7 +20,7 @@ pub use error::CollectiveError;
 pub use fold::Fold;
 pub use layout::Layout;
 pub use mesh::{Bulk, BulkError, BulkEvent, BulkPayload, HEADER_BYTES, Mesh};
-pub use pool::{Piece, Pool, Slab};
+pub use pool::{Piece, Pool};
 pub use shm::{Region, SharedMemory};
 pub use stop::Stop;
 pub use transport::{Alone, Scalars, Settings, Transport, all_reduce_scalars};

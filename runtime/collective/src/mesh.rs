@@ -299,7 +299,7 @@ impl<B: Bulk> Mesh<B> {
         if known && theirs.same(ours) {
             return Ok(Some(message));
         }
-        // A peer is at most one collective ahead: it needs our part of each.
+        // A peer is at most one collective ahead: each ends only once all ranks have begun it.
         let next = ours.sequence.wrapping_add(1) == theirs.sequence;
         let kin = theirs.layout == ours.layout && theirs.generation == ours.generation;
         if known && next && kin {
@@ -437,6 +437,10 @@ impl<B: Bulk> Transport for Mesh<B> {
         parts: &mut [Piece],
     ) -> Result<(), CollectiveError> {
         check_parts(&self.layout, bucket, parts)?;
+        if self.layout.elements(bucket) == 0 {
+            // No message would hold ranks together: see `admit`.
+            return Ok(());
+        }
         let head = self.begin(step, 1 + bucket as u32);
         let since = Instant::now();
         self.send_nodes(head, since, parts)?;

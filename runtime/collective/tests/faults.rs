@@ -12,14 +12,13 @@ fn layout(world: u32, rank: u32) -> Layout {
     Layout::new(8, world, rank, BUCKETS, 0).unwrap()
 }
 
-fn parts(layout: &Layout, pool: &Pool, bucket: usize) -> Vec<Piece> {
-    let take = |_| {
-        let mut slab = pool.acquire(&Stop::new()).unwrap();
-        slab.rest().1.fill(1.0);
-        let pieces: Vec<Piece> = std::iter::from_fn(|| slab.take(layout)).collect();
-        pieces.into_iter().nth(bucket).unwrap()
-    };
-    layout.nodes(layout.rank()).into_iter().map(take).collect()
+fn parts(layout: &Layout, pool: Pool, bucket: usize) -> Vec<Piece> {
+    let fold = Fold::new(layout.clone(), pool);
+    let ones = vec![1.0; layout.elements(bucket)];
+    while let Some(shard) = fold.next_shard() {
+        fold.hand_in(shard, bucket, &ones).unwrap();
+    }
+    fold.wait(bucket, &Stop::new()).unwrap()
 }
 
 /// Runs `act` on every rank with its transport; returns what each says.
@@ -27,7 +26,7 @@ fn ranks<T: Send>(
     kind: Kind,
     world: u32,
     settings: &Settings,
-    act: impl Fn(u32, &mut dyn Transport, &Pool) -> T + Sync,
+    act: impl Fn(u32, &mut dyn Transport, Pool) -> T + Sync,
 ) -> Vec<T> {
     let (_file, path) = shm::create_file().unwrap();
     std::thread::scope(|scope| {
@@ -36,7 +35,7 @@ fn ranks<T: Send>(
             scope.spawn(move || {
                 let layout = layout(world, rank);
                 let (mut transport, pool) = open(kind, path, bulk, &layout, 1, settings).unwrap();
-                act(rank, &mut *transport, &pool)
+                act(rank, &mut *transport, pool)
             })
         };
         let all: Vec<_> = (0..).zip(memory_mesh(world)).map(run).collect();
@@ -166,7 +165,7 @@ fn a_killed_process_is_noticed() {
     child.kill().unwrap();
     // It stays a zombie until `wait`: the hardest case.
     let start = Instant::now();
-    let error = shared.all_reduce(0, 0, &mut parts(&layout, &pool, 0)).unwrap_err();
+    let error = shared.all_reduce(0, 0, &mut parts(&layout, pool, 0)).unwrap_err();
     assert_eq!(error.lost_peer(), Some(1), "{error}");
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     child.wait().unwrap();

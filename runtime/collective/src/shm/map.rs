@@ -162,21 +162,12 @@ impl Region {
         self.length -= length;
         front
     }
-
-    /// Puts two neighbours together again; gives both back when they are not neighbours.
-    pub fn join(self, next: Region) -> Result<Region, (Region, Region)> {
-        if Arc::ptr_eq(&self.map, &next.map) && self.start + self.length == next.start {
-            let length = self.length + next.length;
-            return Ok(Region { map: self.map, start: self.start, length });
-        }
-        Err((self, next))
-    }
 }
 
 impl Deref for Region {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        // SAFETY: in bounds by construction (`of` bounds it, `split_front` and `join` keep it).
+        // SAFETY: in bounds by construction (`of` bounds it, `split_front` keeps it).
         // Regions of a mapping are disjoint: `of` takes the mapping by value and makes one, and
         // the others are split from it. Peers write a shared region only while it is lent to
         // `all_reduce` as `&mut`, between its barriers.
@@ -257,4 +248,12 @@ pub(super) fn memfd(name: &std::ffi::CStr) -> io::Result<File> {
     }
     // SAFETY: a descriptor that nobody else owns.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes the struct that it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

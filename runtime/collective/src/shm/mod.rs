@@ -14,7 +14,7 @@ use crate::transport::{Settings, Transport, check_parts};
 use crate::{CollectiveError, Layout, Piece, Pool};
 use barrier::{Barrier, Tag};
 use map::{Map, PAGE, PeerArena};
-pub use map::{Region, as_bytes, as_bytes_mut};
+pub use map::{Region, as_bytes, as_bytes_mut, monotonic_ns};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::marker::PhantomData;
@@ -43,7 +43,7 @@ pub fn create_file() -> Result<(File, String), CollectiveError> {
 
 impl SharedMemory {
     /// Maps the file at `path` (made by [`create_file`], or made here when there is none), adds
-    /// this rank's gradient slabs to it and waits for all peers to do the same.
+    /// room for this rank's partial sums to it and waits for all peers to do the same.
     pub fn attach(
         path: &str,
         layout: &Layout,
@@ -146,16 +146,16 @@ fn own_arena(
     layout: &Layout,
     lanes: usize,
 ) -> io::Result<Result<Pool, CollectiveError>> {
-    let (slabs, stride) = (layout.slabs(lanes), stride(layout.slab()));
+    let (copies, stride) = (layout.copies(lanes), stride(layout.slab()));
     // Ranks' buffers are staggered too: see `stride`.
     let lead = (layout.rank() as usize * 0x440) % 0x4000;
-    let elements = lead + slabs * stride;
+    let elements = lead + copies * stride;
     let bytes = (elements * 4).next_multiple_of(PAGE);
     let offset = barrier.claim(file, bytes as u64)?;
     let mut arena = Region::of(Map::shared(file, offset, bytes)?, elements);
-    // The lead belongs to no slab and is never used.
+    // The lead belongs to no copy and is never used.
     drop(arena.split_front(lead));
-    Ok(Pool::new(layout, arena, slabs, stride))
+    Ok(Pool::new(layout, arena, copies, stride))
 }
 
 impl Transport for SharedMemory {

@@ -4,7 +4,6 @@
 use monarch_collective::*;
 use monarch_graph::tree::{self, TreeNode};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -151,27 +150,16 @@ pub fn step(
     stop: &Stop,
 ) -> Result<Vec<f32>, CollectiveError> {
     let layout = fold.layout();
-    let held = layout.held();
-    let next = AtomicU32::new(held.start);
+    fold.begin();
     std::thread::scope(|scope| {
         for lane in 0..lanes as u64 {
-            let (next, held) = (&next, held.clone());
             scope.spawn(move || {
-                loop {
-                    let mut slab = fold.pool().acquire(stop).unwrap();
-                    let shard = next.fetch_add(1, Ordering::Relaxed);
-                    if shard >= held.end {
-                        fold.pool().give_slab(slab, layout);
-                        return;
-                    }
+                while let Some(shard) = fold.next_shard() {
                     let gradient = gradient(seed, step, shard, layout.slab());
                     for bucket in 0..layout.buckets() {
-                        let (start, rest) = slab.rest();
-                        let end = layout.elements(bucket);
-                        rest[..end].copy_from_slice(&gradient[start..start + end]);
                         nap(mix(seed ^ step << 8 ^ u64::from(shard) ^ lane << 32));
-                        let piece = slab.take(layout).unwrap();
-                        fold.hand_in(shard, piece).unwrap();
+                        let range = layout.start(bucket)..layout.start(bucket + 1);
+                        fold.hand_in(shard, bucket, &gradient[range]).unwrap();
                     }
                 }
             });
