@@ -241,6 +241,10 @@ impl<'t> Scanner<'t> {
         let depth = self.open.iter().rposition(|open| open.kind == opener);
         let Some(mut depth) = depth else {
             self.balanced = false;
+            if let Some(top) = self.open.last().copied().filter(|top| top.at >= self.line) {
+                self.open.pop();
+                return self.mismatch(top, token);
+            }
             return self.report(
                 Diagnostic::error("M0002", format!("nothing is open for this `{}`", kind as char))
                     .label(self.span(token), "closes nothing")
@@ -256,6 +260,18 @@ impl<'t> Scanner<'t> {
             self.unclosed(depth + 1, Some(token));
         }
         self.open.truncate(depth);
+    }
+
+    /// `f(3]`
+    fn mismatch(&mut self, top: Open, token: Token) {
+        let (open, close) = (top.kind as char, closer(top.kind) as char);
+        let title = format!("`{open}` is closed by `{}`", token.text(self.text));
+        self.report(
+            Diagnostic::error("M0002", title)
+                .label(self.span(token), format!("expected `{close}`"))
+                .label(Span::new(self.file, top.at, top.at + 1), "opened here")
+                .fix(format!("write `{close}`"), self.span(token), close.to_string()),
+        );
     }
 
     /// Reports the brackets above `depth`, which `before` (or the end of the item) leaves open.

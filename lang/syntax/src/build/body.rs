@@ -4,8 +4,8 @@ use monarch_diagnostic::{Diagnostic, Span};
 
 use super::{Builder, P, Siblings, with_docs};
 use crate::ast::{
-    Assert, Assign, Block, Body, Broken, Entry, EntryKind, Expr, ExprKind, Func, Hook, Ident, Path,
-    Record, RecordEntry, Rule as AxisRule, Script, Stmt, TensorType, Weight,
+    Assign, Block, Body, Broken, Entry, EntryKind, Expr, ExprKind, Func, Hook, Ident, Path, Record,
+    RecordEntry, Rule as AxisRule, Script, TensorType, Weight,
 };
 use crate::lex;
 use crate::parse::Rule;
@@ -191,7 +191,12 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn value_or_broken(&mut self, pair: Option<P<'t>>, before: Span, after: &str) -> Expr {
+    pub(super) fn value_or_broken(
+        &mut self,
+        pair: Option<P<'t>>,
+        before: Span,
+        after: &str,
+    ) -> Expr {
         match pair {
             Some(pair) => self.value(pair, before, after),
             None => Expr { span: before, kind: ExprKind::Broken },
@@ -444,9 +449,31 @@ impl<'t> Builder<'t> {
                 if between.contains('\n') || ends {
                     return self.stands_alone(path, path.span);
                 }
-                self.missing(hole, path.span, "`=`, `:` or `{`", &path.text());
+                self.bare_name(path, hole, token);
             }
         }
+    }
+
+    /// `train a b`, `train a.b {`: a kind and a name that no block follows.
+    fn bare_name(&mut self, path: &Path, hole: &P<'t>, token: lex::Token) {
+        if token.tok != lex::Tok::Word {
+            return self.missing(hole, path.span, "`=`, `:` or `{`", &path.text());
+        }
+        let next = lex::next(self.text, token.end);
+        let span = Span::new(self.file, token.start, token.end);
+        if next.start == token.end && next.text(self.text) == "." {
+            let diagnostic = Diagnostic::error("M0001", "the name of a block has no dots");
+            return self.error(diagnostic.label(span, "a name of one word"));
+        }
+        let both = path.span.to(span);
+        let line_end = lex::line_end(self.text.as_bytes(), token.end);
+        let found = match next.start < line_end && next.tok != lex::Tok::Comment {
+            true => slip::found(self.text, next),
+            false => "the end of the line".to_owned(),
+        };
+        let title = format!("expected `=` or `{{` after `{}`, found {found}", self.text_of(both));
+        let end = Span { start: both.end, ..both };
+        self.error(Diagnostic::error("M0001", title).label(end, "missing here"));
     }
 
     fn stands_alone(&mut self, path: &Path, place: Span) {
@@ -526,99 +553,6 @@ impl<'t> Builder<'t> {
                 self.junk_entry(&part);
                 record.entries.push(RecordEntry::Broken(self.broken(&part)));
             }
-        }
-    }
-
-    pub(super) fn script(&mut self, pair: P<'t>) -> Script {
-        let span = self.span(&pair);
-        let mut script = Script { span, stmts: Vec::new(), value: None };
-        let mut siblings = Siblings::default();
-        for part in pair.into_inner() {
-            self.sibling(&mut siblings, part, |this, part| this.stmt(part, &mut script));
-        }
-        script
-    }
-
-    fn stmt(&mut self, part: P<'t>, script: &mut Script) {
-        let rule = part.as_rule();
-        let covered = self.muted;
-        if rule != Rule::junk_stmt
-            && let Some(value) = script.value.take()
-        {
-            // About the statement before, so this one keeps its own.
-            self.unused(*value, &part, script);
-            self.muted = covered;
-        }
-        match rule {
-            Rule::bind => {
-                let bind = self.bind(part);
-                script.stmts.push(Stmt::Let(bind));
-            }
-            Rule::check => {
-                let start = self.start(&part);
-                let mut span = Span::new(self.file, start, start + "assert".len());
-                let value = part.into_inner().find(|part| part.as_rule() != Rule::kw_assert);
-                let condition = self.value_or_broken(value, span, "assert");
-                span = span.to(condition.span);
-                script.stmts.push(Stmt::Assert(Assert { span, condition }));
-            }
-            Rule::expr if covered => {
-                let span = self.expr(part).span;
-                script.stmts.push(Stmt::Broken(Broken { span, keyword: None, name: None }));
-            }
-            Rule::expr => script.value = Some(Box::new(self.expr(part))),
-            _ => {
-                let before = script.value.take();
-                self.junk_in_script(&part, before.as_deref());
-                if let Some(ExprKind::Name(name)) = before.map(|value| value.kind) {
-                    let (span, name) = (name.span, Some(name));
-                    script.stmts.push(Stmt::Broken(Broken { span, keyword: None, name }));
-                }
-                script.stmts.push(Stmt::Broken(self.broken(&part)));
-            }
-        }
-    }
-
-    /// A value that is not the last thing of a script.
-    fn unused(&mut self, value: Expr, next: &P<'t>, script: &mut Script) {
-        let span = value.span;
-        if !matches!(value.kind, ExprKind::Broken) {
-            let word = slip::slip(self.file, self.text, span.start as usize);
-            let start = Span { end: span.start, ..span };
-            self.error(word.unwrap_or_else(|| {
-                let next = self.start(next) as u32;
-                let next = Span { start: next, end: next, ..span };
-                Diagnostic::error("M0013", "this value is not used")
-                    .label(span, "computed, then dropped")
-                    .label(next, "the script goes on here")
-                    .fix("give it a name", start, "let value = ")
-            }));
-        }
-        script.stmts.push(Stmt::Broken(Broken { span, keyword: None, name: None }));
-    }
-
-    fn junk_in_script(&mut self, junk: &P<'t>, before: Option<&Expr>) {
-        let text = junk.as_str();
-        let sets = text.starts_with('=') && !text.starts_with("==");
-        match before.map(|value| (value.span, &value.kind)) {
-            Some((span, ExprKind::Name(name))) if sets => {
-                let start = Span { end: span.start, ..span };
-                self.error(
-                    Diagnostic::error("M0010", format!("`{}` needs `let`", name.name))
-                        .label(span, "a new name begins with `let`")
-                        .fix("add `let`", start, "let "),
-                );
-            }
-            _ if sets => {
-                let start = self.start(junk);
-                let span = Span::new(self.file, start, start + 1);
-                self.error(
-                    Diagnostic::error("M0010", "`=` compares nothing")
-                        .label(span, "to compare, write `==`")
-                        .fix("write `==`", span, "=="),
-                );
-            }
-            _ => self.junk(junk, ""),
         }
     }
 }

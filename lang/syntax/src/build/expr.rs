@@ -167,19 +167,17 @@ impl<'t> Builder<'t> {
         if strength(before) != level {
             return;
         }
-        let (title, help) = match level {
+        let (title, why, help) = match level {
             COMPARISON => (
                 format!("`{}` and `{}` cannot be chained", before.symbol(), op.symbol()),
+                "would compare the result of the first",
                 "compare twice: `a < b and b < c`",
             ),
-            RANGE => ("a range has two ends".to_owned(), "`low..high`"),
+            RANGE => ("a range has two ends".to_owned(), "a third", "`low..high`"),
             _ => return,
         };
         self.error(
-            Diagnostic::error("M0015", title)
-                .label(span, "compares the result of the first")
-                .label(first, "first")
-                .help(help),
+            Diagnostic::error("M0015", title).label(span, why).label(first, "first").help(help),
         );
     }
 
@@ -323,7 +321,7 @@ impl<'t> Builder<'t> {
         let start = Span { end: span.start + 2, ..span };
         let mut parts = Vec::with_capacity(3);
         let mut before = start;
-        let mut after = "if";
+        let mut after: &str = "if";
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::kw_if => {}
@@ -348,7 +346,8 @@ impl<'t> Builder<'t> {
                 }
                 _ => {
                     let value = self.value(part, before, "if");
-                    (before, after) = (value.span, "the condition");
+                    before = value.span;
+                    after = self.text.get(before.start as usize..before.end as usize).unwrap_or("");
                     parts.push(value);
                 }
             }

@@ -52,10 +52,10 @@ impl<'t> Builder<'t> {
                 }
             }
             _ => {
-                self.junk(
-                    &pair,
-                    "at the top level stand `use`, `param`, `let`, `layer`, `test` and blocks",
-                );
+                let hint =
+                    "at the top level stand `use`, `param`, `let`, `layer`, `test` and blocks";
+                let hint = if self.is_first_of_line(self.start(&pair)) { hint } else { "" };
+                self.junk(&pair, hint);
                 let broken = self.broken(&pair);
                 push(docs, broken.span, ItemKind::Broken(broken));
             }
@@ -162,7 +162,7 @@ impl<'t> Builder<'t> {
                     }
                 }
                 Rule::no_path => {
-                    self.missing(&part, span, "what to import: a name or a file", "use");
+                    self.missing(&part, span, "a name or a file", "use");
                 }
                 Rule::ident => {
                     let name = self.ident(&part);
@@ -208,6 +208,7 @@ impl<'t> Builder<'t> {
                     span = span.to(param.kind.span());
                 }
                 Rule::no_kind => self.missing(&part, span, "a type", ":"),
+                Rule::eq_slip => self.wrong_sign(&part, "=", "its default follows `=`"),
                 Rule::no_colon => {
                     let name = param.name.name.clone();
                     self.missing(&part, span, "`:` and a type", &name);
@@ -246,6 +247,7 @@ impl<'t> Builder<'t> {
                     });
                 }
                 Rule::no_name => self.missing(&part, span, "a name", "let"),
+                Rule::eq_slip => self.wrong_sign(&part, "=", "its value follows `=`"),
                 Rule::no_equals => {
                     let after = self.text.get(span.start as usize..span.end as usize);
                     self.missing(&part, span, "`=`", after.unwrap_or(""));

@@ -3,6 +3,7 @@
 mod body;
 mod expr;
 mod item;
+mod script;
 mod shape;
 mod token;
 
@@ -191,23 +192,46 @@ impl<'t> Builder<'t> {
         }
         let at = self.start(hole);
         let token = lex::next(self.text, at);
-        if let Some(diagnostic) = slip::slip(self.file, self.text, at) {
+        let end = self.last_end(before.end as usize, at);
+        let between = self.text.get(end..token.start).unwrap_or("\n");
+        let here = !between.contains('\n') && token.start < token.end;
+        if here && let Some(diagnostic) = slip::slip(self.file, self.text, at) {
             return self.error(diagnostic);
         }
-        if what.contains("name")
+        if here
+            && what.contains("name")
             && let Some(diagnostic) = slip::reserved(self.file, self.text, token)
         {
             return self.error(diagnostic);
         }
-        let found = slip::found(self.text, token);
-        let between = self.text.get(before.end as usize..token.start).unwrap_or("\n");
-        let place = match between.contains('\n') || token.start == token.end {
-            true => Span { start: before.end, ..before },
-            false => Span::new(self.file, token.start, token.end),
+        let found = match here || token.tok == lex::Tok::End {
+            true => slip::found(self.text, token),
+            false => "the end of the line".to_owned(),
+        };
+        let place = match here {
+            true => Span::new(self.file, token.start, token.end),
+            false => Span::new(self.file, end, end),
         };
         let label = if place.start == place.end { "missing here" } else { "missing before this" };
         let title = format!("expected {what} after `{}`, found {found}", slip::clip(after));
         self.error(Diagnostic::error("M0001", title).label(place, label));
+    }
+
+    /// The end of the last token between two places.
+    fn last_end(&self, from: usize, to: usize) -> usize {
+        let mut end = from;
+        loop {
+            let token = lex::next(self.text, end);
+            if token.start >= to || matches!(token.tok, lex::Tok::Comment | lex::Tok::End) {
+                return end;
+            }
+            end = token.end;
+        }
+    }
+
+    fn is_first_of_line(&self, at: usize) -> bool {
+        let line = lex::line_start(self.text, at);
+        self.text.get(line..at).is_some_and(|text| text.trim().is_empty())
     }
 
     /// Something stands where nothing belongs; `hint` says what could.
