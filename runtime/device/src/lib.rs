@@ -5,7 +5,6 @@
 //! single-threaded: whoever has more threads runs more shards. `unsafe` stands only in `simd`,
 //! in the packing of matrix products and in the arena.
 
-mod buffers;
 mod exec;
 mod gemm;
 mod kernels;
@@ -16,7 +15,6 @@ mod simd;
 #[cfg(test)]
 mod testing;
 
-pub use buffers::{Columns, Weights};
-pub use exec::{ExecError, Lane};
+pub use exec::{ExecError, Gradients, Inputs, Lane, Values};
 pub use memory::OutOfMemory;
 pub use simd::{Isa, IsaError};

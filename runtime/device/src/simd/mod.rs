@@ -60,7 +60,7 @@ pub(crate) trait Lanes:
     fn le(self, other: Self) -> Self::Mask;
     fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
 
-    /// self * 2^n for whole n in -300..=300, rounded once.
+    /// self * 2^n for whole n in -250..=250 and self in 0.5..=2, rounded once.
     fn scale2(self, n: Self) -> Self;
     /// (e, m) with self = m * 2^e and m in [sqrt(1/2), sqrt(2)), for positive normal numbers.
     fn split2(self) -> (Self, Self);

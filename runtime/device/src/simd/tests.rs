@@ -3,6 +3,18 @@ use super::*;
 use crate::reference::special::{erfc, normal_pdf};
 use crate::testing::{Noise, bits, isas};
 
+/// A whole number in -250..=250 from anything.
+#[inline(always)]
+fn whole<L: Lanes>(y: L) -> L {
+    let y = L::select(y.eq(y), y, L::zero());
+    L::splat(-250.0).max(L::splat(250.0).min(y.round()))
+}
+
+#[inline(always)]
+fn mantissa<L: Lanes>(x: L) -> L {
+    (x.abs() + L::splat(f32::MIN_POSITIVE)).split2().1
+}
+
 macro_rules! kernels {
     ($($name:ident($x:ident, $y:ident, $z:ident) = $body:expr;)*) => {
         /// Applies one function to three slices of one length.
@@ -53,9 +65,9 @@ kernels! {
     Eq(x, y, z) = L::select(x.eq(y), z, x);
     Lt(x, y, z) = L::select(x.lt(y), z, x);
     Le(x, y, z) = L::select(x.le(y), z, x);
-    Scale2(x, y, z) = x.scale2(L::splat(-300.0).max(L::splat(300.0).min(y.round())));
+    Scale2(x, y, z) = mantissa(x).scale2(whole(y));
     Exponent(x, y, z) = (x.abs() + L::splat(f32::MIN_POSITIVE)).split2().0;
-    Mantissa(x, y, z) = (x.abs() + L::splat(f32::MIN_POSITIVE)).split2().1;
+    Mantissa(x, y, z) = mantissa(x);
     FoldSum(x, y, z) = L::splat(x.fold_sum());
     FoldMax(x, y, z) = L::splat(x.fold_max());
     Exp(x, y, z) = exp(x);
