@@ -6,15 +6,19 @@
 //! in the packing of matrix products and in the arena.
 
 mod exec;
+mod fold;
 mod gemm;
+pub mod init;
 mod kernels;
 mod math64;
 mod memory;
+pub mod optim;
 pub mod reference;
 mod simd;
 #[cfg(test)]
 mod testing;
 
 pub use exec::{ExecError, Gradients, Inputs, Lane, Values};
+pub use fold::{add_assign, add_into};
 pub use memory::OutOfMemory;
 pub use simd::{Isa, IsaError};

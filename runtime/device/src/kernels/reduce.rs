@@ -175,7 +175,7 @@ impl Kernel for Job<'_> {
 
 /// out = f(out, x).
 #[inline(always)]
-pub(super) fn merge<L: Lanes>(f: impl Map2, x: &[f32], out: &mut [f32]) {
+pub(crate) fn merge<L: Lanes>(f: impl Map2, x: &[f32], out: &mut [f32]) {
     let (x, x_rest) = x.as_chunks::<LANES>();
     let (out, out_rest) = out.as_chunks_mut::<LANES>();
     for (x, out) in x.iter().zip(out) {

@@ -3,6 +3,9 @@
 //! Coefficients are minimax fits (Remez exchange in 40 digits) to the functions named; the errors
 //! given are theirs, before rounding.
 
+// Coefficients stand as the fits gave them.
+#![allow(clippy::excessive_precision)]
+
 use super::{Lanes, LanesExt};
 
 /// ln 2 in two parts: the first has trailing zeros, so that n * LN2_HIGH is exact.
