@@ -5,6 +5,7 @@
 //! single-threaded: whoever has more threads runs more shards. `unsafe` stands only in `simd`,
 //! in the packing of matrix products and in the arena.
 
+mod buffers;
 mod exec;
 mod fold;
 mod gemm;
@@ -18,7 +19,8 @@ mod simd;
 #[cfg(test)]
 mod testing;
 
-pub use exec::{ExecError, Gradients, Inputs, Lane, Values};
+pub use buffers::{Columns, Weights};
+pub use exec::{ExecError, Lane};
 pub use fold::{add_assign, add_into};
 pub use memory::OutOfMemory;
 pub use simd::{Isa, IsaError};

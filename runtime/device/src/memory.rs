@@ -1,7 +1,6 @@
 //! Memory of four-byte words: mapped, zeroed, on huge pages where it is large; and the views of
 //! it that a kernel gets.
 
-use monarch_graph::DType;
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -24,7 +23,7 @@ impl fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// Words, zero at first; read as f32, or as i32 through the views of a node.
+/// Words that are read as f32 or as i32; zero at first.
 #[derive(Debug)]
 pub(crate) struct Words {
     at: NonNull<u32>,
@@ -79,6 +78,11 @@ impl Words {
         // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().cast(), self.length) }
     }
+
+    pub(crate) fn i32_mut(&mut self) -> &mut [i32] {
+        // SAFETY: as above; any bits are an i32.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().cast(), self.length) }
+    }
 }
 
 impl Drop for Words {
@@ -119,46 +123,20 @@ impl Place {
 /// All memory of a running lane.
 pub(crate) struct Memory<'a> {
     pub arena: &'a mut [f32],
-    /// The gradient slab from its element `slab_start` on.
     pub slab: &'a mut [f32],
-    pub slab_start: usize,
-    pub weights: &'a [&'a [f32]],
-    pub columns: &'a [Values<'a>],
-}
-
-/// Elements of a column: shape [samples, ..], row-major.
-#[derive(Clone, Copy, Debug)]
-pub enum Values<'a> {
-    F32(&'a [f32]),
-    I32(&'a [i32]),
-}
-
-impl Values<'_> {
-    pub(crate) fn len(self) -> usize {
-        match self {
-            Values::F32(v) => v.len(),
-            Values::I32(v) => v.len(),
-        }
-    }
-
-    pub(crate) fn dtype(self) -> DType {
-        match self {
-            Values::F32(_) => DType::F32,
-            Values::I32(_) => DType::I32,
-        }
-    }
+    pub weights: &'a super::Weights,
+    pub columns: &'a super::Columns,
 }
 
 /// The result of a node.
 pub(crate) struct Output<'m>(&'m mut [f32]);
 
 /// The inputs of a node, none of which overlaps its result.
-pub(crate) struct Sources<'m> {
+pub(crate) struct Inputs<'m> {
     arena: (*const f32, usize),
     slab: (*const f32, usize),
-    slab_start: usize,
-    weights: &'m [&'m [f32]],
-    columns: &'m [Values<'m>],
+    weights: &'m super::Weights,
+    columns: &'m super::Columns,
     places: &'m [Place],
 }
 
@@ -172,24 +150,21 @@ impl Memory<'_> {
         &'m mut self,
         out: Place,
         places: &'m [Place],
-    ) -> (Output<'m>, Sources<'m>) {
+    ) -> (Output<'m>, Inputs<'m>) {
         assert!(places.iter().all(|p| !p.overlaps(out)), "a result on top of its input");
         let (arena, slab) = (self.arena.as_mut_ptr(), self.slab.as_mut_ptr());
-        let (base, length, before) = match out.area {
-            Area::Arena => (arena, self.arena.len(), 0),
-            Area::Slab => (slab, self.slab.len(), self.slab_start),
+        let (base, length) = match out.area {
+            Area::Arena => (arena, self.arena.len()),
+            Area::Slab => (slab, self.slab.len()),
             Area::Weight(_) | Area::Column(_) => unreachable!("a result in read-only memory"),
         };
-        let inside = out.start >= before && out.end() - before <= length;
-        assert!(inside, "a result outside its memory");
-        let start = out.start - before;
+        assert!(out.end() <= length, "a result outside its memory");
         // SAFETY: within the area, which `self` borrows exclusively for 'm; the views that
-        // `Sources` gives of the same area do not overlap it, as was checked above.
-        let result = unsafe { std::slice::from_raw_parts_mut(base.add(start), out.length) };
-        let inputs = Sources {
+        // `Inputs` gives of the same area do not overlap it, as was checked above.
+        let result = unsafe { std::slice::from_raw_parts_mut(base.add(out.start), out.length) };
+        let inputs = Inputs {
             arena: (arena, self.arena.len()),
             slab: (slab, self.slab.len()),
-            slab_start: self.slab_start,
             weights: self.weights,
             columns: self.columns,
             places,
@@ -209,7 +184,7 @@ impl<'m> Output<'m> {
     }
 }
 
-impl<'m> Sources<'m> {
+impl<'m> Inputs<'m> {
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
@@ -218,20 +193,16 @@ impl<'m> Sources<'m> {
     /// When the input is not there: preparing a program has counted and measured them.
     pub(crate) fn f32(&self, input: usize) -> &'m [f32] {
         let place = self.places[input];
-        let (base, length, before) = match place.area {
-            Area::Arena => (self.arena.0, self.arena.1, 0),
-            Area::Slab => (self.slab.0, self.slab.1, self.slab_start),
-            Area::Weight(w) => return &self.weights[w][place.start..place.end()],
-            Area::Column(c) => match self.columns[c] {
-                Values::F32(v) => return &v[place.start..place.end()],
-                Values::I32(v) => return as_f32(&v[place.start..place.end()]),
-            },
+        let (base, length) = match place.area {
+            Area::Arena => self.arena,
+            Area::Slab => self.slab,
+            Area::Weight(w) => return &self.weights.get(w)[place.start..place.end()],
+            Area::Column(c) => return &self.columns.words(c)[place.start..place.end()],
         };
-        let inside = place.start >= before && place.end() - before <= length;
-        assert!(inside, "an input outside its memory");
+        assert!(place.end() <= length, "an input outside its memory");
         // SAFETY: within the area, which is borrowed for 'm; it does not overlap the only
         // exclusive view, the node's result.
-        unsafe { std::slice::from_raw_parts(base.add(place.start - before), place.length) }
+        unsafe { std::slice::from_raw_parts(base.add(place.start), place.length) }
     }
 
     pub(crate) fn i32(&self, input: usize) -> &'m [i32] {
@@ -239,9 +210,4 @@ impl<'m> Sources<'m> {
         // SAFETY: the same words; any bits are an i32.
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
     }
-}
-
-fn as_f32(words: &[i32]) -> &[f32] {
-    // SAFETY: the same words; any bits are an f32.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }

@@ -6,10 +6,9 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use crate::kernels::index::BadId;
+use crate::buffers::{Columns, Weights};
 use crate::kernels::reduce::sum_in_order;
-pub use crate::memory::Values;
-use crate::memory::{Area, Memory, OutOfMemory, Place, Words};
+use crate::memory::{Area, Memory, OutOfMemory, Words};
 use crate::simd::Isa;
 use monarch_graph::{NodeId, Program, Span};
 use prepare::Prepared;
@@ -71,30 +70,6 @@ impl From<OutOfMemory> for ExecError {
     }
 }
 
-/// What a program reads.
-#[derive(Clone, Copy, Debug)]
-pub struct Inputs<'a> {
-    /// Elements of each weight of the plan.
-    pub weights: &'a [&'a [f32]],
-    /// The shard's samples of each column of the program; longer ones are cut.
-    pub columns: &'a [Values<'a>],
-}
-
-/// The gradient slab of the shard, from element `start` on: buckets that are complete may have
-/// been taken away.
-#[derive(Debug)]
-pub struct Gradients<'a> {
-    pub start: usize,
-    pub slab: &'a mut [f32],
-}
-
-impl Gradients<'_> {
-    /// For programs without gradients.
-    pub fn none() -> Gradients<'static> {
-        Gradients { start: 0, slab: &mut [] }
-    }
-}
-
 /// One thread's memory for a program: the arena of its intermediate values, scratch, and launch
 /// plans for each size of shard met so far. After the first run of a size, running allocates
 /// nothing.
@@ -149,42 +124,43 @@ impl Lane {
         Ok(())
     }
 
-    /// Runs nodes `nodes` for a shard of `samples` samples. Gradients go to their places in the
-    /// slab; a shard of no samples makes them zero.
+    /// Runs nodes `nodes` for a shard of `samples` samples. Gradients go to `slab`, at their
+    /// places in the plan; a shard of no samples makes them zero.
     pub fn run(
         &mut self,
         nodes: Range<usize>,
         samples: u64,
-        inputs: Inputs,
-        gradients: Gradients,
+        weights: &Weights,
+        columns: &Columns,
+        slab: &mut [f32],
     ) -> Result<(), ExecError> {
         self.prepare(samples)?;
         let Some(prepared) = self.prepared.iter().find(|p| p.samples == samples) else {
             return Ok(());
         };
         let Some(steps) = prepared.steps.get(nodes.clone()) else {
-            let all = prepared.steps.len();
-            return Err(ExecError::Buffer(format!("nodes {nodes:?} of a program of {all}")));
+            return Err(ExecError::Buffer(format!(
+                "nodes {nodes:?} of a program of {}",
+                prepared.steps.len()
+            )));
         };
-        let Gradients { start, slab } = gradients;
-        prepared.fits(steps, &inputs, start..start + slab.len())?;
+        prepared.fits(weights, columns, slab)?;
         if samples == 0 {
-            for out in steps.iter().map(|s| s.out).filter(|out| out.area == Area::Slab) {
-                slab[out.start - start..out.end() - start].fill(0.0);
+            for step in steps.iter().filter(|s| s.out.area == Area::Slab) {
+                slab[step.out.start..step.out.end()].fill(0.0);
             }
             return Ok(());
         }
-        let Inputs { weights, columns } = inputs;
-        let arena = self.arena.f32_mut();
-        let mut memory = Memory { arena, slab, slab_start: start, weights, columns };
+        let mut memory = Memory { arena: self.arena.f32_mut(), slab, weights, columns };
         for (step, node) in steps.iter().zip(nodes) {
-            let done = step.run(self.isa, &mut memory, self.scratch.f32_mut());
-            done.map_err(|BadId { id, position, limit }| ExecError::Id {
-                node,
-                span: step.span,
-                id,
-                position,
-                limit,
+            step.run(self.isa, &mut memory, self.scratch.f32_mut()).map_err(|bad| {
+                ExecError::Id {
+                    node,
+                    span: step.span,
+                    id: bad.id,
+                    position: bad.position,
+                    limit: bad.limit,
+                }
             })?;
         }
         Ok(())
@@ -202,30 +178,34 @@ impl Lane {
     }
 
     /// Sum of the elements of `node` in float64, in row-major order; 0 for a shard of no
-    /// samples. The node must have its value still, from the last run.
-    pub fn sum(&self, node: NodeId, samples: u64, inputs: Inputs) -> Result<f64, ExecError> {
+    /// samples.
+    pub fn sum(
+        &self,
+        node: NodeId,
+        samples: u64,
+        weights: &Weights,
+        columns: &Columns,
+        slab: &[f32],
+    ) -> Result<f64, ExecError> {
         if samples == 0 {
             return Ok(0.0);
         }
         let prepared = self.prepared.iter().find(|p| p.samples == samples);
         let step = prepared.and_then(|p| p.steps.get(node.index()));
-        let value = step.filter(|s| !s.is_none()).and_then(|s| self.look(s.out, &inputs));
-        match value {
-            Some(values) => Ok(sum_in_order(values)),
-            None => Err(ExecError::Buffer(format!("node {} has no value to sum", node.0))),
-        }
-    }
-
-    fn look<'a>(&'a self, place: Place, inputs: &Inputs<'a>) -> Option<&'a [f32]> {
-        let all = match place.area {
-            Area::Arena => self.arena.f32(),
-            Area::Weight(w) => inputs.weights.get(w)?,
-            Area::Column(c) => match inputs.columns.get(c)? {
-                Values::F32(values) => values,
-                Values::I32(_) => return None,
-            },
-            Area::Slab => return None,
+        let Some(step) = step.filter(|s| !s.is_none()) else {
+            return Err(ExecError::Buffer(format!("node {} has no value to sum", node.0)));
         };
-        all.get(place.start..place.end())
+        let range = step.out.start..step.out.end();
+        let all = match step.out.area {
+            Area::Arena => self.arena.f32(),
+            Area::Slab => slab,
+            Area::Weight(w) if w < weights.len() => weights.get(w),
+            Area::Column(c) if c < columns.len() => columns.words(c),
+            _ => &[],
+        };
+        match all.get(range) {
+            Some(values) => Ok(sum_in_order(values)),
+            None => Err(ExecError::Buffer(format!("node {} lies outside its buffer", node.0))),
+        }
     }
 }

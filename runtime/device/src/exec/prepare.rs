@@ -1,14 +1,14 @@
 //! From a graph with lengths per sample to launches with numbers: every shape, place and dtype
 //! is checked here, once per size of shard, so that launching needs to check nothing.
 
+use super::ExecError;
 use super::step::{Launch, Step};
-use super::{ExecError, Inputs};
+use crate::buffers::{Columns, Weights};
 use crate::gemm::Gemm;
 use crate::kernels::copy::{MAX_AXES, Strided};
 use crate::kernels::rows::RowOp;
 use crate::memory::{Area, Place};
 use monarch_graph::{self as graph, BinaryOp, DType, Node, Op, Program};
-use std::ops::Range;
 
 /// A program for shards of one size.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub(super) struct Prepared {
     weights: Vec<(usize, usize)>,
     /// dtype and elements that each column must have.
     columns: Vec<(usize, DType, usize)>,
+    slab: usize,
 }
 
 impl Prepared {
@@ -31,6 +32,7 @@ impl Prepared {
             scratch: 0,
             weights: Vec::new(),
             columns: Vec::new(),
+            slab: 0,
         };
         for (index, node) in program.graph.nodes.iter().enumerate() {
             let step = out.step(program, index, node).map_err(|problem| ExecError::Program {
@@ -111,7 +113,11 @@ impl Prepared {
                 }
                 at(Area::Arena, start)
             }
-            (graph::Place::Gradient(start), _) => at(Area::Slab, start),
+            (graph::Place::Gradient(start), _) => {
+                let place = at(Area::Slab, start);
+                self.slab = self.slab.max(place.end());
+                place
+            }
             (graph::Place::Alias(of), op) => {
                 let other = self.steps.get(of.index()).filter(|s| !s.is_none());
                 let same = other.is_some_and(|s| s.out.length == length);
@@ -127,39 +133,35 @@ impl Prepared {
         Ok(Some(place))
     }
 
-    /// Checks the buffers of a run of `steps`; `slab` is the part of the slab at hand.
+    /// Checks the buffers of a run.
     pub(super) fn fits(
         &self,
-        steps: &[Step],
-        inputs: &Inputs,
-        slab: Range<usize>,
+        weights: &Weights,
+        columns: &Columns,
+        slab: &[f32],
     ) -> Result<(), ExecError> {
         for &(w, length) in &self.weights {
-            let found = inputs.weights.get(w).map_or(0, |w| w.len());
-            if found != length {
+            if weights.elements(w) != length {
+                let found = weights.elements(w);
                 return Err(ExecError::Buffer(format!(
                     "weight {w} has {found} elements; the program wants {length}"
                 )));
             }
         }
         for &(c, dtype, length) in &self.columns {
-            let column = inputs.columns.get(c);
-            if column.is_none_or(|v| v.dtype() != dtype || v.len() < length) {
+            if columns.dtype(c) != Some(dtype) || columns.words(c).len() < length {
                 let dtype = dtype.name();
                 return Err(ExecError::Buffer(format!(
-                    "column {c} must be {dtype} and hold {length} elements"
+                    "column {c} must be {dtype} with room for {length} elements"
                 )));
             }
         }
-        let places = steps.iter().flat_map(|s| s.inputs.iter().chain([&s.out]));
-        for place in places.filter(|p| p.area == Area::Slab) {
-            if place.start < slab.start || place.end() > slab.end {
-                return Err(ExecError::Buffer(format!(
-                    "elements {}..{} of the gradient slab are wanted; {slab:?} are at hand",
-                    place.start,
-                    place.end()
-                )));
-            }
+        if slab.len() < self.slab {
+            let found = slab.len();
+            return Err(ExecError::Buffer(format!(
+                "a gradient slab of {found} elements; the program wants {}",
+                self.slab
+            )));
         }
         Ok(())
     }

@@ -69,53 +69,26 @@ fn per_sample(lengths: &[u64]) -> Shape {
 
 /// Random values for the weights and columns of a program.
 struct Data {
-    weights: Vec<Vec<f32>>,
-    columns: Vec<Own>,
-}
-
-enum Own {
-    F32(Vec<f32>),
-    I32(Vec<i32>),
+    weights: Weights,
+    columns: Columns,
 }
 
 fn data(program: &Program, shapes: &[Vec<u64>], noise: &mut Noise) -> Data {
-    let count = |s: &[u64]| s.iter().product::<u64>() as usize;
-    let weights = shapes.iter().map(|s| noise.floats(count(s))).collect();
-    let columns = program.columns.iter().map(|column| {
-        let n = count(&column.shape) * program.memory.max_samples as usize;
+    let elements: Vec<u64> = shapes.iter().map(|s| s.iter().product()).collect();
+    let mut weights = Weights::new(elements).unwrap();
+    for i in 0..weights.len() {
+        weights.get_mut(i).fill_with(|| noise.float());
+    }
+    let mut columns = Columns::new(&program.columns, program.memory.max_samples).unwrap();
+    for (i, column) in program.columns.iter().enumerate() {
         match column.below {
-            Some(limit) => Own::I32((0..n).map(|_| noise.below(limit as usize) as i32).collect()),
-            None => Own::F32(noise.floats(n)),
+            Some(limit) => {
+                columns.i32_mut(i).unwrap().fill_with(|| noise.below(limit as usize) as i32)
+            }
+            None => columns.f32_mut(i).unwrap().fill_with(|| noise.float()),
         }
-    });
-    let columns = columns.collect();
+    }
     Data { weights, columns }
-}
-
-impl Data {
-    /// Calls `f` with borrowed inputs.
-    fn with<R>(&self, f: impl FnOnce(Inputs) -> R) -> R {
-        let weights: Vec<&[f32]> = self.weights.iter().map(Vec::as_slice).collect();
-        let columns: Vec<Values> = self
-            .columns
-            .iter()
-            .map(|c| match c {
-                Own::F32(v) => Values::F32(v),
-                Own::I32(v) => Values::I32(v),
-            })
-            .collect();
-        f(Inputs { weights: &weights, columns: &columns })
-    }
-
-    fn run(
-        &self,
-        lane: &mut Lane,
-        nodes: Range<usize>,
-        samples: u64,
-        slab: &mut [f32],
-    ) -> Result<(), ExecError> {
-        self.with(|inputs| lane.run(nodes, samples, inputs, Gradients { start: 0, slab }))
-    }
 }
 
 fn wide(x: &[f32]) -> Vec<f64> {
@@ -124,16 +97,23 @@ fn wide(x: &[f32]) -> Vec<f64> {
 
 fn expected(program: &Program, data: &Data, shapes: &[Vec<u64>], samples: u64) -> Vec<Tensor> {
     let lengths = |s: &[u64]| s.iter().map(|&n| n as usize).collect::<Vec<_>>();
-    let weights = shapes.iter().zip(&data.weights);
-    let weights: Vec<Tensor> = weights.map(|(s, w)| Tensor::floats(&lengths(s), wide(w))).collect();
-    let columns = program.columns.iter().zip(&data.columns).map(|(column, values)| {
-        let n = column.shape.iter().product::<u64>() as usize * samples as usize;
-        match values {
-            Own::F32(v) => Tensor::floats(&[n], wide(&v[..n])),
-            Own::I32(v) => Tensor::ints(&[n], v[..n].iter().map(|&x| i64::from(x)).collect()),
-        }
-    });
-    let columns: Vec<Tensor> = columns.collect();
+    let weights: Vec<Tensor> = shapes
+        .iter()
+        .enumerate()
+        .map(|(i, s)| Tensor::floats(&lengths(s), wide(data.weights.get(i))))
+        .collect();
+    let columns: Vec<Tensor> = (0..program.columns.len())
+        .map(|i| {
+            let n = data.columns.per_sample(i).unwrap() * samples as usize;
+            let words = &data.columns.words(i)[..n];
+            match program.columns[i].dtype {
+                DType::F32 => Tensor::floats(&[n], wide(words)),
+                DType::I32 => {
+                    Tensor::ints(&[n], words.iter().map(|x| x.to_bits() as i64).collect())
+                }
+            }
+        })
+        .collect();
     reference::eval(&program.graph, samples, &weights, &columns).unwrap()
 }
 
@@ -148,7 +128,7 @@ fn check(build: Build, samples: u64, tolerance: f64, noise: &mut Noise) {
     for isa in isas() {
         let mut lane = Lane::new(&program, isa).unwrap();
         let nodes = 0..program.graph.nodes.len();
-        data.run(&mut lane, nodes.clone(), samples, &mut []).unwrap();
+        lane.run(nodes.clone(), samples, &data.weights, &data.columns, &mut []).unwrap();
         for i in nodes {
             let Some(found) = lane.values(NodeId(i as u32), samples) else { continue };
             let op = &program.graph.nodes[i].op;
@@ -418,16 +398,16 @@ fn gradients_go_to_the_slab_and_nothing_makes_them_zero() {
     let (program, data) = small();
     let mut lane = Lane::new(&program, Isa::detect().unwrap()).unwrap();
     let mut slab = vec![7.0; 48];
-    data.run(&mut lane, 0..8, 5, &mut slab).unwrap();
+    lane.run(0..8, 5, &data.weights, &data.columns, &mut slab).unwrap();
     let want = expected(&program, &data, &[vec![6, 4]], 5);
     close(&slab[16..40], &want[7], 1e-6, "dw");
     assert!(slab[..16].iter().chain(&slab[40..]).all(|&x| x == 7.0));
-    let sum = data.with(|inputs| lane.sum(NodeId(4), 5, inputs)).unwrap();
+    let sum = lane.sum(NodeId(4), 5, &data.weights, &data.columns, &slab).unwrap();
     let wanted: f64 = want[4].as_f64().unwrap().iter().sum();
     assert!((sum - wanted).abs() < 1e-6 * wanted);
-    data.run(&mut lane, 0..8, 0, &mut slab).unwrap();
+    lane.run(0..8, 0, &data.weights, &data.columns, &mut slab).unwrap();
     assert!(slab[16..40].iter().all(|&x| x == 0.0));
-    assert_eq!(data.with(|inputs| lane.sum(NodeId(4), 0, inputs)), Ok(0.0));
+    assert_eq!(lane.sum(NodeId(4), 0, &data.weights, &data.columns, &slab), Ok(0.0));
 }
 
 #[test]
@@ -436,29 +416,20 @@ fn shards_of_other_sizes_use_the_same_lane() {
     let mut lane = Lane::new(&program, Isa::detect().unwrap()).unwrap();
     let mut slab = vec![0.0; 48];
     for samples in [5, 3, 1, 5] {
-        data.run(&mut lane, 0..8, samples, &mut slab).unwrap();
+        lane.run(0..8, samples, &data.weights, &data.columns, &mut slab).unwrap();
         let want = expected(&program, &data, &[vec![6, 4]], samples);
         close(&slab[16..40], &want[7], 1e-6, "dw");
     }
-    // The slab may be cut before the gradient, not within it.
-    let rest = |start: usize, slab: &mut [f32], lane: &mut Lane| {
-        data.with(|inputs| lane.run(0..8, 5, inputs, Gradients { start, slab }))
-    };
-    let whole = slab[16..40].to_vec();
-    rest(16, &mut slab[16..], &mut lane).unwrap();
-    assert_eq!(whole, slab[16..40]);
-    assert!(rest(17, &mut slab[17..], &mut lane).is_err());
-    let too_many = data.run(&mut lane, 0..8, 6, &mut slab);
+    let too_many = lane.run(0..8, 6, &data.weights, &data.columns, &mut slab);
     assert!(too_many.unwrap_err().to_string().contains("planned for 5"));
 }
 
 #[test]
 fn a_bad_class_is_named() {
     let (program, mut data) = small();
-    let Own::I32(classes) = &mut data.columns[1] else { panic!() };
-    classes[2] = 9;
+    data.columns.i32_mut(1).unwrap()[2] = 9;
     let mut lane = Lane::new(&program, Isa::detect().unwrap()).unwrap();
-    let error = data.run(&mut lane, 0..8, 5, &mut [0.0; 48]).unwrap_err();
+    let error = lane.run(0..8, 5, &data.weights, &data.columns, &mut [0.0; 48]).unwrap_err();
     let span = program.graph.nodes[4].span;
     assert_eq!(error, ExecError::Id { node: 4, span, id: 9, position: 2, limit: 4 });
     assert_eq!(error.to_string(), "id 9 at position 2 of the shard is outside 0..4");
@@ -470,7 +441,7 @@ fn programs_that_do_not_hold_together_are_refused() {
         let (mut program, data) = small();
         change(&mut program);
         let mut lane = Lane::new(&program, Isa::SCALAR)?;
-        data.run(&mut lane, 0..8, 5, &mut [0.0; 48])
+        lane.run(0..8, 5, &data.weights, &data.columns, &mut [0.0; 48])
     };
     let text = |change: &dyn Fn(&mut Program)| try_run(change).unwrap_err().to_string();
     assert_eq!(try_run(&|_| {}), Ok(()));
