@@ -260,7 +260,9 @@ fn golden_trees() {
     for name in ["digits", "chargpt", "llama3d", "lora"] {
         let root = env!("CARGO_MANIFEST_DIR");
         let text = std::fs::read_to_string(format!("{root}/../../examples/{name}.mon")).unwrap();
-        let shown = show_file(&parse(0, &text).0, &text);
+        let (file, diagnostics) = parse(0, &text);
+        assert!(diagnostics.is_empty(), "{name}: {diagnostics:#?}");
+        let shown = show_file(&file, &text);
         let path = format!("{root}/tests/golden/{name}.tree");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, &shown).expect("a writable golden file");

@@ -31,7 +31,7 @@ impl<'t> Builder<'t> {
 
     fn junk_in_list(&mut self, junk: &P<'t>, what: &str) {
         if self.silent() || !junk.as_str().starts_with(':') || what != "an argument" {
-            return self.junk(junk, &format!("a comma stands between one and the next"));
+            return self.junk(junk, "a comma stands between one and the next");
         }
         let start = self.start(junk);
         let span = Span::new(self.file, start, start + 1);
