@@ -1,1 +1,7 @@
-fn main() {}
+//! The binary: a user of the crate `monarch`.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,25 +1,26 @@
 //! The real outside: files below and beside the program.
 
 use monarch_check::{TensorFact, TextFacts, World, WorldError};
+use monarch_checkpoint::{FileError, TensorHead};
 use monarch_data::{DataError, SourceSpec};
 use monarch_graph::{DataFile, Source};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Longest header of a safetensors file that is read.
-const MAX_HEADER_BYTES: u64 = 100 << 20;
-
-/// Files on this machine; paths are relative to the folder of the program.
+/// Files on this machine. Relative paths start at a folder: the current one for a command line.
 pub struct Disk {
     base: PathBuf,
 }
 
 impl Disk {
-    /// The world as a program at `program` sees it.
-    pub fn around(program: &Path) -> Disk {
-        let folder = program.parent().unwrap_or(Path::new("."));
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    /// Relative paths start at the current folder.
+    pub fn here() -> Disk {
+        Disk::at_folder(Path::new("."))
+    }
+
+    /// Relative paths start at `folder`.
+    pub fn at_folder(folder: &Path) -> Disk {
         // Workers may stand in another folder, so paths in a plan are absolute.
         Disk { base: std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf()) }
     }
@@ -87,6 +88,7 @@ impl World for Disk {
             monarch_data::glob(&self.base, pattern).map_err(|e| malformed(e.to_string()))?;
         let mut paths = Vec::with_capacity(found.len());
         for path in found {
+            let path = clean(&path);
             let text = path.to_str().ok_or_else(|| malformed("has a name not in UTF-8".into()))?;
             paths.push(text.to_string());
         }
@@ -98,21 +100,15 @@ impl World for Disk {
     }
 
     fn tensors(&self, path: &str) -> Result<Vec<TensorFact>, WorldError> {
-        let header = self.header(path)?;
-        let malformed = |why: String| WorldError::Malformed { path: path.to_string(), why };
-        let (_, metadata) = safetensors::SafeTensors::read_metadata(&header)
-            .map_err(|e| malformed(format!("is no safetensors file ({e})")))?;
-        let mut facts: Vec<TensorFact> = metadata
-            .tensors()
-            .into_iter()
-            .map(|(name, info)| TensorFact {
-                name,
-                dtype: info.dtype.to_string(),
-                shape: info.shape.iter().map(|&n| n as u64).collect(),
-            })
-            .collect();
-        facts.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(facts)
+        let heads = monarch_checkpoint::tensor_heads(&self.at(path)).map_err(|e| match e {
+            FileError::Io { error, .. } => from_io(path, &error),
+            FileError::Damaged { what, .. } => {
+                WorldError::Malformed { path: path.to_string(), why: what }
+            }
+            other => WorldError::Malformed { path: path.to_string(), why: other.to_string() },
+        })?;
+        let fact = |h: TensorHead| TensorFact { name: h.name, dtype: h.dtype, shape: h.shape };
+        Ok(heads.into_iter().map(fact).collect())
     }
 
     fn text(&self, paths: &[String]) -> Result<TextFacts, WorldError> {
@@ -129,24 +125,6 @@ impl World for Disk {
     }
 }
 
-impl Disk {
-    /// The first bytes of a safetensors file: length and header.
-    fn header(&self, path: &str) -> Result<Vec<u8>, WorldError> {
-        let io = |e: std::io::Error| from_io(path, &e);
-        let malformed = |why: &str| WorldError::Malformed { path: path.into(), why: why.into() };
-        let mut file = File::open(self.at(path)).map_err(io)?;
-        let mut length = [0; 8];
-        file.read_exact(&mut length).map_err(|_| malformed("is no safetensors file (too short)"))?;
-        let header = u64::from_le_bytes(length);
-        if header > MAX_HEADER_BYTES {
-            return Err(malformed("is no safetensors file (its header would be over 100 MB)"));
-        }
-        let mut bytes = length.to_vec();
-        file.take(header).read_to_end(&mut bytes).map_err(io)?;
-        Ok(bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,7 +138,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
-        let disk = Disk::around(&folder.path().join("job.mon"));
+        let disk = Disk::at_folder(folder.path());
         assert_eq!(
             disk.read("nothing.mon", 10),
             Err(WorldError::NotFound { path: "nothing.mon".into() })

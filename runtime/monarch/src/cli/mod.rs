@@ -1,0 +1,91 @@
+//! The command line: one file per verb.
+
+mod args;
+mod bench;
+mod explain;
+mod out;
+mod program;
+mod progress;
+mod run;
+mod signals;
+mod worker;
+
+use clap::ArgMatches;
+use clap::error::ErrorKind;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What a verb ends with: nothing to say, or a code and what it means.
+pub struct Failure {
+    pub code: u8,
+    pub message: String,
+}
+
+impl Failure {
+    /// The run failed.
+    pub fn run(message: impl Into<String>) -> Failure {
+        Failure { code: 1, message: message.into() }
+    }
+
+    /// The program or the command line is wrong.
+    pub fn wrong(message: impl Into<String>) -> Failure {
+        Failure { code: 2, message: message.into() }
+    }
+}
+
+/// Runs the verb that the arguments name.
+pub fn main() -> ExitCode {
+    let args: Vec<String> =
+        std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    let rest = args.get(1..).unwrap_or_default();
+    let params = match args::program_of(rest) {
+        Some(path) => monarch::front::params(Path::new(path)),
+        None => Vec::new(),
+    };
+    // Names that a param may not take are found by the check; here they would only collide.
+    let params: Vec<_> =
+        params.into_iter().filter(|p| !args::RESERVED.contains(&p.name.as_str())).collect();
+    let matches = match args::command(&params).try_get_matches_from(&args) {
+        Ok(matches) => matches,
+        Err(error) => return refuse(&error),
+    };
+    let result = match matches.subcommand() {
+        Some(("run", m)) => run::run(m, &params),
+        Some(("check", m)) => program::check(m, &params),
+        Some(("plan", m)) => program::plan(m, &params),
+        Some(("worker", m)) => worker::worker(m, &params),
+        Some(("explain", m)) => explain::explain(m),
+        Some(("key", m)) => worker::key(m),
+        Some(("bench", m)) => bench::bench(m, &params),
+        _ => Err(Failure::wrong("no verb")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                progress::eprint_line(&format!("monarch: {}", failure.message));
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Help goes to standard output, mistakes to standard error with code 2.
+fn refuse(error: &clap::Error) -> ExitCode {
+    // Printing fails only when nobody listens any more.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ => ExitCode::from(2),
+    }
+}
+
+/// The value of an option that is a text.
+fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
+    matches.get_one::<String>(name).map(String::as_str)
+}
+
+/// The value of an option that is a number.
+fn number(matches: &ArgMatches, name: &str) -> Option<u32> {
+    matches.get_one::<u32>(name).copied()
+}

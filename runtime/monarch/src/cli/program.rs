@@ -1,0 +1,106 @@
+//! `monarch check` and `monarch plan`: what a program says, before anything runs.
+
+use super::{Failure, args, number, out, text};
+use clap::ArgMatches;
+use monarch::front::{self, Findings, Job};
+use monarch_check::{ParamHelp, hir};
+use monarch_plan::{Facts, Link};
+use std::path::Path;
+
+/// `monarch check JOB.mon`
+pub fn check(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+    let json = matches.get_flag("json");
+    let path = text(matches, "program").unwrap_or_default();
+    let given = args::overrides(matches, params);
+    if json {
+        out::json_head("check")?;
+    }
+    let checked = front::check(Path::new(path), &given, args::RESERVED);
+    let findings = Findings { diagnostics: checked.diagnostics, sources: checked.sources };
+    if findings.errors() > 0 {
+        return Err(out::wrong_program(&findings, json));
+    }
+    out::findings(&findings, json)?;
+    match json {
+        true => Ok(()),
+        false => out::print(&format!("{path}: {}\n", out::tally(&findings))),
+    }
+}
+
+/// `monarch plan JOB.mon`
+pub fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+    let json = matches.get_flag("json");
+    if json {
+        out::json_head("plan")?;
+    }
+    let job = load(matches, params)?;
+    out::findings(&job.warnings, json)?;
+    match json {
+        true => out::json_line(&job.report.json()),
+        false => out::print(&job.report.text()),
+    }
+}
+
+/// Reads, checks and plans the program that the command line names.
+pub fn load(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> {
+    let path = text(matches, "program").unwrap_or_default();
+    let given = args::overrides(matches, params);
+    let facts = |program: &hir::Program| {
+        let cluster = cluster(program);
+        let workers = workers(matches, cluster);
+        Facts {
+            workers,
+            threads: threads(matches, cluster).unwrap_or_else(|| share(workers)),
+            link: match text(matches, "transport") {
+                Some("quic") => Link::Quic,
+                _ => Link::SharedMemory,
+            },
+            ..Facts::default()
+        }
+    };
+    let json = matches.get_flag("json");
+    front::plan(Path::new(path), &given, args::RESERVED, facts)
+        .map_err(|findings| out::wrong_program(&findings, json))
+}
+
+fn cluster(program: &hir::Program) -> Option<&hir::Cluster> {
+    program.clusters.get(program.job.as_ref()?.cluster?)
+}
+
+/// Workers on this machine and others: the command line's, else the program's, else one per core
+/// up to the number of shards.
+pub fn workers(matches: &ArgMatches, cluster: Option<&hir::Cluster>) -> u32 {
+    let here = local_workers(matches, cluster);
+    here + joining(matches)
+}
+
+/// Workers that other machines bring.
+pub fn joining(matches: &ArgMatches) -> u32 {
+    matches.try_get_one::<u32>("join").ok().flatten().copied().unwrap_or(0)
+}
+
+/// Workers to be started here.
+pub fn local_workers(matches: &ArgMatches, cluster: Option<&hir::Cluster>) -> u32 {
+    let asked = number(matches, "workers").or(cluster.and_then(|c| c.workers));
+    match (asked, joining(matches)) {
+        (Some(workers), _) => workers,
+        // Whoever waits for other machines starts none here unless told to.
+        (None, 1..) => 0,
+        (None, 0) => cores().min(4),
+    }
+}
+
+/// Threads of each worker, where somebody has said.
+pub fn threads(matches: &ArgMatches, cluster: Option<&hir::Cluster>) -> Option<u32> {
+    number(matches, "threads").or(cluster.and_then(|c| c.threads))
+}
+
+/// A worker's share of the machine.
+fn share(workers: u32) -> u32 {
+    (cores() / workers.max(1)).max(1)
+}
+
+/// Processors that this process may use.
+pub fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}

@@ -1,0 +1,255 @@
+//! `monarch run JOB.mon`
+
+use super::progress::{Progress, count, eprint_line, metric};
+use super::{Failure, args, out, program, signals, text};
+use clap::ArgMatches;
+use monarch::front::Job;
+use monarch::launch::Processes;
+use monarch::{resume, run_id};
+use monarch_check::ParamHelp;
+use monarch_controller::{
+    Network, Observer, RunConfig, RunError, RunEvent, Summary, Transport, Why, control,
+};
+use monarch_net::ClusterKey;
+use serde_json::{Value, json};
+use std::path::Path;
+
+pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+    let json = matches.get_flag("json");
+    if json {
+        out::json_head("run")?;
+    }
+    let mut job = program::load(matches, params)?;
+    out::findings(&job.warnings, json)?;
+    if matches.get_flag("no-overlap") {
+        job.plan.overlap = false;
+        job.hash = monarch_wire::job_hash(&job.plan).map_err(|e| Failure::run(e.to_string()))?;
+    }
+    let here = program::local_workers(matches, job.cluster());
+    let config = config(matches, job, here)?;
+    let (handle, inbox) = control();
+    let unheard = |e| Failure::run(format!("cannot listen to signals: {e}"));
+    signals::listen(handle).map_err(unheard)?;
+    let mut screen = Screen { progress: Progress::new(matches.get_flag("quiet") || json), json };
+    let result =
+        monarch_controller::run(&config, &mut Processes { count: here }, &mut screen, inbox);
+    screen.progress.clear();
+    match result {
+        Ok(_) if json => Ok(()),
+        Ok(summary) => out::print(&summary_text(&summary)),
+        Err(error) => fail(&error, json),
+    }
+}
+
+fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<RunConfig, Failure> {
+    let workers = here + program::joining(matches);
+    let id = match text(matches, "run-id") {
+        Some(id) if !run_id::is_valid(id) => {
+            let why = "a run's id has letters, digits, `-`, `_` and `.`, 100 at most";
+            return Err(Failure::wrong(format!("`--run-id {id}`: {why}")));
+        }
+        Some(id) => id.to_string(),
+        None => run_id::fresh(&job.plan.name, |id| job.run_dir(id).exists()),
+    };
+    let mut run_dir = job.run_dir(&id);
+    let fresh = text(matches, "resume").is_none();
+    if fresh && run_dir.join("job.json").exists() {
+        let why = "go on with it by `--resume`, or take another `--run-id`";
+        let message = format!("the run {} exists already; {why}", run_dir.display());
+        return Err(Failure::wrong(message));
+    }
+    let (runs, threads, params) =
+        (job.runs(), program::threads(matches, job.cluster()), job.params());
+    let network = network(matches, &job)?;
+    let sources = job.program.sources.iter().map(|s| s.text().to_owned()).collect();
+    let mut resumed = None;
+    let mut id = id;
+    if let Some(wanted) = text(matches, "resume") {
+        let found = resume::find(&job.plan, &runs, wanted)
+            .map_err(|e| Failure { code: resume_code(&e), message: e.to_string() })?;
+        for remark in &found.remarks {
+            eprint_line(&format!("warning: {remark}"));
+        }
+        (id, run_dir, resumed) = (found.run_id, found.run_dir, Some(found.resume));
+    }
+    let mut config = RunConfig::new(job.plan, job.hash, id, run_dir, workers);
+    config.network = Some(network);
+    config.threads = threads;
+    config.transport = match text(matches, "transport") {
+        Some("shm") => Transport::SharedMemory,
+        Some("quic") => Transport::Quic,
+        _ => Transport::Auto,
+    };
+    config.trace_steps = match text(matches, "trace") {
+        Some(range) => args::steps_of_trace(range).map_err(Failure::wrong)?,
+        None => Vec::new(),
+    };
+    config.resume = resumed;
+    config.sources = sources;
+    config.params = params;
+    Ok(config)
+}
+
+/// A job that has changed is a wrong program; a run that is not there is a failed one.
+fn resume_code(error: &resume::ResumeError) -> u8 {
+    match error {
+        resume::ResumeError::Differs { .. } => 2,
+        _ => 1,
+    }
+}
+
+fn network(matches: &ArgMatches, job: &Job) -> Result<Network, Failure> {
+    let cluster = job.cluster();
+    let listen = text(matches, "listen").or(cluster.and_then(|c| c.listen.as_deref()));
+    let file = text(matches, "key").or(cluster.and_then(|c| c.key.as_deref()));
+    let key = match file {
+        Some(file) => ClusterKey::from_file(file).map_err(|e| Failure::wrong(e.to_string()))?,
+        None if program::joining(matches) > 0 => {
+            let why = "workers from other machines need a key that they share; make one with \
+                       `monarch key cluster.key` and give it by `--key cluster.key`";
+            return Err(Failure::wrong(why));
+        }
+        None => ClusterKey::generate().map_err(|e| Failure::run(e.to_string()))?,
+    };
+    Ok(Network { listen: listen.unwrap_or("127.0.0.1:0").to_string(), key })
+}
+
+/// Progress for people, or a line of JSON per event.
+struct Screen {
+    progress: Progress,
+    json: bool,
+}
+
+impl Observer for Screen {
+    fn event(&mut self, event: &RunEvent) {
+        self.progress.event(event);
+        if self.json
+            && let Some(line) = event_json(event)
+        {
+            // A reader that has gone does not stop the run.
+            let _ = out::json_line(&line);
+        }
+        if let RunEvent::Listening { address } = event
+            && !address.ip().is_loopback()
+        {
+            eprint_line(&format!("listening on {address}"));
+        }
+    }
+}
+
+fn event_json(event: &RunEvent) -> Option<Value> {
+    Some(match event {
+        RunEvent::Started(s) => json!({
+            "event": "started", "run": s.run_id, "directory": s.run_dir.display().to_string(),
+            "workers": s.workers.len(), "transport": s.transport, "first_step": s.first_step,
+            "steps": s.steps, "fingerprint": s.fingerprint,
+            "joined_ms": s.joined_ns as f64 * 1e-6, "ready_ms": s.ready_ns as f64 * 1e-6,
+        }),
+        RunEvent::Listening { address } => {
+            json!({ "event": "listening", "address": address.to_string() })
+        }
+        RunEvent::Step(s) => json!({
+            "event": "step", "step": s.step, "epoch": s.epoch, "loss": s.loss, "lr": s.lr,
+            "grad_norm": s.grad_norm, "samples_per_s": s.samples_per_second,
+            "tokens_per_s": s.tokens_per_second, "wait_share": s.wait_share,
+        }),
+        RunEvent::Evaluated(e) => {
+            let values: serde_json::Map<String, Value> =
+                e.values.iter().map(|(n, v)| (n.clone(), json!(v))).collect();
+            json!({ "event": "eval", "step": e.step, "samples": e.samples, "values": values })
+        }
+        RunEvent::CheckpointSaved(c) => json!({
+            "event": "checkpoint", "step": c.step, "path": c.path.display().to_string(),
+            "fingerprint": c.fingerprint,
+        }),
+        RunEvent::Warning { text } => json!({ "event": "warning", "text": text }),
+        RunEvent::WorkerLost { rank, host, why } => {
+            json!({ "event": "lost", "rank": rank, "host": host, "why": why })
+        }
+        RunEvent::Finished(s) => summary_json(s),
+        RunEvent::Joined { .. } => return None,
+    })
+}
+
+fn summary_json(s: &Summary) -> Value {
+    let metrics: serde_json::Map<String, Value> =
+        s.metrics.iter().map(|(n, v)| (n.clone(), json!(v))).collect();
+    json!({
+        "event": "finished", "run": s.run_id, "why": why(&s.why), "steps": s.steps,
+        "loss": s.loss, "metrics": metrics, "fingerprint": s.fingerprint,
+        "checkpoint": s.checkpoint.as_ref().map(|(p, _)| p.display().to_string()),
+        "directory": s.run_dir.display().to_string(), "seconds": s.wall.as_secs_f64(),
+        "stepping_seconds": s.stepping.as_secs_f64(),
+        "samples_per_s": s.samples_per_second(), "wait_share": s.wait_share,
+    })
+}
+
+fn why(why: &Why) -> String {
+    match why {
+        Why::Completed => "all steps are done".to_string(),
+        Why::Rule(text) => text.clone(),
+        Why::Stopped => "stopped as asked".to_string(),
+        Why::Interrupted { saved: true } => "interrupted; all is saved".to_string(),
+        Why::Interrupted { saved: false } => "interrupted".to_string(),
+        Why::Failed => "failed".to_string(),
+    }
+}
+
+/// What is left when the progress has gone: where things are, and what came out.
+fn summary_text(s: &Summary) -> String {
+    let steps = s.steps - s.first_step.min(s.steps);
+    let mut rows = vec![
+        ("ended", format!("after step {}: {}", s.steps, why(&s.why))),
+        (
+            "took",
+            format!(
+                "{:.1} s; {steps} steps, {} samples/s, waiting for communication {:.1} %",
+                s.wall.as_secs_f64(),
+                count(s.samples_per_second()),
+                s.wait_share * 100.0
+            ),
+        ),
+    ];
+    if let Some(loss) = s.loss {
+        rows.push(("loss", format!("{loss:.4}")));
+    }
+    for (name, value) in &s.metrics {
+        let best = s.best.get(name).filter(|(best, _)| best != value);
+        let best = best.map_or(String::new(), |(best, at)| {
+            format!("   (best {}, step {at})", metric("", *best).trim())
+        });
+        rows.push(("", format!("{}{best}", metric(name, *value))));
+    }
+    if let Some((path, _)) = &s.checkpoint {
+        rows.push(("checkpoint", shown(path)));
+    }
+    if let Some(path) = &s.logs.events {
+        rows.push(("events", shown(path)));
+    }
+    if let Some(path) = &s.logs.tensorboard {
+        rows.push(("curves", format!("tensorboard --logdir {}", shown(path))));
+    }
+    if let Some(path) = &s.logs.trace {
+        rows.push(("trace", shown(path)));
+    }
+    if let Some(fingerprint) = &s.fingerprint {
+        rows.push(("weights", fingerprint.clone()));
+    }
+    rows.iter().map(|(name, value)| format!("{name:<12}{value}\n")).collect()
+}
+
+/// Relative to the current folder where that is shorter.
+fn shown(path: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let inside = here.and_then(|h| path.strip_prefix(h).ok().map(Path::to_path_buf));
+    inside.as_deref().unwrap_or(path).display().to_string()
+}
+
+fn fail(error: &RunError, json: bool) -> Result<(), Failure> {
+    if json {
+        out::json_line(&json!({
+            "event": "failed", "code": error.code, "message": error.message,
+        }))?;
+    }
+    Err(Failure { code: error.code, message: error.message.clone() })
+}

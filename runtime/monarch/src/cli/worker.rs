@@ -1,0 +1,156 @@
+//! `monarch worker` and `monarch key`.
+
+use super::{Failure, args, out, text};
+use clap::ArgMatches;
+use monarch::front;
+use monarch_check::ParamHelp;
+use monarch_net::{ClusterKey, ConnectError, Identity, Options, Role};
+use monarch_plan::Facts;
+use monarch_worker::{Config, PeerSettings};
+use std::io::{BufRead, Read};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a worker tries to reach its controller.
+const CONNECT: Duration = Duration::from_secs(10);
+/// A worker that has lost its controller ends at the latest after this.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// `monarch worker --join HOST:PORT`
+pub fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+    let address = text(matches, "join").unwrap_or_default();
+    let slot = matches.get_one::<u32>("slot").copied();
+    let (key, job) = match slot {
+        Some(_) => from_parent(matches.get_one::<u32>("parent").copied())?,
+        None => (key_file(matches)?, job(matches, params)?),
+    };
+    let listen = match text(matches, "listen") {
+        Some(listen) => listen.to_string(),
+        None => beside(address)?,
+    };
+    let peers = PeerSettings {
+        identity: Identity::new(&key, Role::Worker),
+        options: Options::bulk(),
+        listen,
+        advertise: None,
+    };
+    let identity = Identity::new(&key, Role::Worker);
+    let link = monarch_worker::connect(address, &identity, &Options::default(), CONNECT)
+        .map_err(unreachable)?;
+    let config = Config { slot, job, peers: Some(peers), grace: Some(GRACE) };
+    monarch_worker::run(link, config).map_err(|e| Failure::run(e.to_string()))
+}
+
+fn unreachable(error: ConnectError) -> Failure {
+    Failure { code: 4, message: error.to_string() }
+}
+
+/// The key, and the hash of the job that this worker insists on.
+type Secrets = (ClusterKey, Option<[u8; 32]>);
+
+/// A worker that a controller started reads its secrets from standard input, and ends with it.
+fn from_parent(parent: Option<u32>) -> Result<Secrets, Failure> {
+    leave_with(parent);
+    let mut line = String::new();
+    let mut input = std::io::stdin().lock();
+    let read = input.by_ref().take(4_096).read_line(&mut line);
+    read.map_err(|e| Failure::run(format!("no key came from the controller: {e}")))?;
+    let mut words = line.split_whitespace();
+    let key = ClusterKey::parse(words.next().unwrap_or_default());
+    let key = key.map_err(|e| Failure::run(format!("no key came from the controller: {e}")))?;
+    let job = words.next().and_then(parse_hash);
+    drop(input);
+    let watch = std::thread::Builder::new().name("parent".into()).stack_size(64 << 10);
+    watch.spawn(watch_input).map_err(|e| Failure::run(format!("cannot start a thread: {e}")))?;
+    Ok((key, job))
+}
+
+/// The end of standard input means that the controller is gone, or done with this worker.
+fn watch_input() {
+    let mut rest = [0; 64];
+    while std::io::stdin().lock().read(&mut rest).is_ok_and(|n| n > 0) {}
+    std::thread::sleep(GRACE);
+    std::process::exit(1);
+}
+
+/// Asks the kernel to end this process with its parent.
+fn leave_with(parent: Option<u32>) {
+    // SAFETY: sets an attribute of this process; takes no pointers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    // It may have gone before the kernel was asked.
+    if parent.is_some_and(|p| p != std::os::unix::process::parent_id()) {
+        std::process::exit(1);
+    }
+}
+
+fn parse_hash(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (i, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * i..2 * i + 2)?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+fn key_file(matches: &ArgMatches) -> Result<ClusterKey, Failure> {
+    let missing = "a worker needs the cluster's key: --key FILE, the file that `monarch key` made";
+    let file = text(matches, "key").ok_or_else(|| Failure::wrong(missing))?;
+    ClusterKey::from_file(file).map_err(|e| Failure::wrong(e.to_string()))
+}
+
+/// Hash of the program, where one was named.
+fn job(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Option<[u8; 32]>, Failure> {
+    let Some(path) = text(matches, "program") else { return Ok(None) };
+    let given = args::overrides(matches, params);
+    let job = front::plan(Path::new(path), &given, args::RESERVED, |_| Facts::default())
+        .map_err(|findings| out::wrong_program(&findings, false))?;
+    Ok(Some(job.hash))
+}
+
+/// The address of this machine on the way to the controller: there its peers reach it, too.
+fn beside(controller: &str) -> Result<String, Failure> {
+    let failed = |e: std::io::Error| Failure {
+        code: 4,
+        message: format!("the controller's address `{controller}` leads nowhere: {e}"),
+    };
+    let target = std::net::ToSocketAddrs::to_socket_addrs(controller).map_err(failed)?.next();
+    let Some(target) = target else {
+        let message = format!("`{controller}` has no address");
+        return Err(Failure { code: 4, message });
+    };
+    let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    // Connecting a datagram socket sends nothing; it asks for the route.
+    let socket = std::net::UdpSocket::bind(any).map_err(failed)?;
+    socket.connect(target).map_err(failed)?;
+    let mut local = socket.local_addr().map_err(failed)?;
+    local.set_port(0);
+    Ok(local.to_string())
+}
+
+/// `monarch key FILE`
+pub fn key(matches: &ArgMatches) -> Result<(), Failure> {
+    let file = text(matches, "file").unwrap_or_default();
+    let key = ClusterKey::generate().map_err(|e| Failure::run(e.to_string()))?;
+    key.to_file(file).map_err(|e| Failure::run(e.to_string()))?;
+    out::print(&format!("made {file}; copy it to every machine of the cluster\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes() {
+        assert_eq!(parse_hash(&"0a".repeat(32)), Some([10; 32]));
+        assert_eq!(parse_hash("0a"), None);
+        assert_eq!(parse_hash(&"é".repeat(32)), None);
+    }
+
+    #[test]
+    fn the_way_to_loopback_is_loopback() {
+        assert_eq!(beside("127.0.0.1:9").ok().as_deref(), Some("127.0.0.1:0"));
+        assert!(beside("no.such.host.invalid:1").is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! From a file to a plan: the language's half, over the real world.
+
+use crate::world::Disk;
+use monarch_check::{Checked, ParamHelp, hir};
+use monarch_diagnostic::{Diagnostic, Sources, Style, render};
+use monarch_graph::Plan;
+use monarch_plan::{Facts, Report};
+use std::path::{Path, PathBuf};
+
+/// A program that was read and found right.
+pub struct Job {
+    /// The program's file.
+    pub path: PathBuf,
+    pub program: hir::Program,
+    pub plan: Plan,
+    pub report: Report,
+    /// Hash of the plan: equal for two sides that run the same job.
+    pub hash: [u8; 32],
+    pub warnings: Findings,
+}
+
+/// Diagnostics, with the texts that they point into.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    pub diagnostics: Vec<Diagnostic>,
+    pub sources: Sources,
+}
+
+impl Findings {
+    pub fn errors(&self) -> usize {
+        self.diagnostics.iter().filter(|d| d.is_error()).count()
+    }
+
+    /// All of them, as a person reads them.
+    pub fn text(&self, style: Style) -> String {
+        let texts: Vec<String> =
+            self.diagnostics.iter().map(|d| render(d, &self.sources, style)).collect();
+        texts.join("\n")
+    }
+}
+
+impl std::fmt::Display for Findings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text(Style::default()))
+    }
+}
+
+impl std::error::Error for Findings {}
+
+/// Params of the program at `path`, as far as it can be read.
+pub fn params(path: &Path) -> Vec<ParamHelp> {
+    monarch_check::params(&Disk::here(), &path.to_string_lossy())
+}
+
+/// Checks the program; `given` are params of the command line.
+pub fn check(path: &Path, given: &[(String, String)], reserved: &[&str]) -> Checked {
+    monarch_check::check(&Disk::here(), &path.to_string_lossy(), given, reserved)
+}
+
+/// Checks and plans the program for the cluster that `facts` makes of it.
+pub fn plan(
+    path: &Path,
+    given: &[(String, String)],
+    reserved: &[&str],
+    facts: impl FnOnce(&hir::Program) -> Facts,
+) -> Result<Job, Findings> {
+    let checked = check(path, given, reserved);
+    let mut findings = Findings { diagnostics: checked.diagnostics, sources: checked.sources };
+    let Some(program) = checked.program else { return Err(findings) };
+    let (planned, more) = monarch_plan::plan(&program, &facts(&program));
+    findings.diagnostics.extend(more);
+    let Some((plan, report)) = planned else { return Err(findings) };
+    let hash = match monarch_wire::job_hash(&plan) {
+        Ok(hash) => hash,
+        Err(error) => {
+            let title = format!("this job is too large to be sent to workers: {error}");
+            findings.diagnostics.push(Diagnostic::error("M0303", title));
+            return Err(findings);
+        }
+    };
+    let path = path.to_path_buf();
+    Ok(Job { path, program, plan, report, hash, warnings: findings })
+}
+
+impl Job {
+    /// What the program says of its cluster, if it says anything.
+    pub fn cluster(&self) -> Option<&hir::Cluster> {
+        self.program.clusters.get(self.program.job.as_ref()?.cluster?)
+    }
+
+    /// The directory that holds the job's runs, and a run's directory in it.
+    pub fn run_dir(&self, run_id: &str) -> PathBuf {
+        let to = self.plan.checkpoint.as_ref().map_or("runs/{run.id}", |c| c.to.as_str());
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        folder.join(to.replace("{run.id}", run_id))
+    }
+
+    /// Where runs lie side by side.
+    pub fn runs(&self) -> PathBuf {
+        let dir = self.run_dir("{run.id}");
+        let found = dir.ancestors().find(|p| !p.to_string_lossy().contains("{run.id}"));
+        found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+    }
+
+    /// Params that were given, with their values, for the records.
+    pub fn params(&self) -> Vec<(String, String)> {
+        let shown = |p: &hir::Param| (p.name.clone(), monarch_check::show(&p.value));
+        self.program.params.iter().map(shown).collect()
+    }
+}

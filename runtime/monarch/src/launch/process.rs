@@ -1,0 +1,178 @@
+//! Worker processes of this machine: started, watched, reaped.
+//!
+//! A worker gets the cluster key through its standard input, never through its arguments or its
+//! environment, and takes the end of that stream for the death of its controller: a second
+//! signal beside the parent-death signal, so that no orphan is ever left.
+
+use monarch_controller::{Child, ChildExit, Launcher, Seat};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ChildStdin, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Lines of a worker's standard error that are kept for a failure's message.
+const TAIL_LINES: usize = 20;
+
+/// Starts `monarch worker` processes of the running binary.
+pub struct Processes {
+    pub count: u32,
+}
+
+impl Launcher for Processes {
+    fn launch(&mut self, seat: &Seat) -> std::io::Result<Box<dyn Child>> {
+        let missing = |what: &str| std::io::Error::other(format!("the controller has no {what}"));
+        let address = seat.address.ok_or_else(|| missing("address"))?;
+        let key = seat.key.as_ref().ok_or_else(|| missing("key"))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["worker", "--join", &address.to_string()]);
+        command.args(["--slot", &seat.slot.to_string()]);
+        command.args(["--parent", &std::process::id().to_string()]);
+        let job: String = seat.job_hash.iter().map(|b| format!("{b:02x}")).collect();
+        let secret = format!("{} {job}", key.to_hex());
+        Ok(Box::new(WorkerProcess::spawn(command, &secret)?))
+    }
+
+    fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+/// A worker process of ours.
+pub struct WorkerProcess {
+    child: std::process::Child,
+    /// Open as long as the worker shall live.
+    stdin: Option<ChildStdin>,
+    tail: Arc<Mutex<VecDeque<String>>>,
+    reader: Option<JoinHandle<()>>,
+    exit: Option<ChildExit>,
+}
+
+impl WorkerProcess {
+    /// Starts `command` with `secret` as the first line of its standard input.
+    pub fn spawn(mut command: Command, secret: &str) -> std::io::Result<WorkerProcess> {
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // A process group of its own: Ctrl-C at a terminal reaches the controller alone, which
+        // then stops its workers in good order.
+        command.process_group(0);
+        let mut child = command.spawn()?;
+        let mut stdin = child.stdin.take();
+        if let Some(pipe) = stdin.as_mut() {
+            writeln!(pipe, "{secret}")?;
+        }
+        let tail = Arc::new(Mutex::new(VecDeque::new()));
+        let reader = child.stderr.take().map(|stderr| {
+            let tail = Arc::clone(&tail);
+            std::thread::spawn(move || keep_tail(BufReader::new(stderr), &tail))
+        });
+        Ok(WorkerProcess { child, stdin, tail, reader, exit: None })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn join_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+impl Child for WorkerProcess {
+    fn try_wait(&mut self) -> Option<ChildExit> {
+        if self.exit.is_none()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            self.join_reader();
+            self.exit = Some(ChildExit::from(status));
+        }
+        self.exit.clone()
+    }
+
+    fn release(&mut self) {
+        self.stdin = None;
+    }
+
+    fn kill(&mut self) {
+        if self.try_wait().is_none() {
+            // Failing means that it has ended meanwhile.
+            let _ = self.child.kill();
+        }
+    }
+
+    fn stderr_tail(&self) -> Vec<String> {
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.iter().cloned().collect()
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.wait();
+        self.join_reader();
+    }
+}
+
+fn keep_tail(stderr: impl BufRead, tail: &Mutex<VecDeque<String>>) {
+    for line in stderr.split(b'\n').map_while(Result::ok) {
+        let text: String = String::from_utf8_lossy(&line).chars().take(500).collect();
+        if let Ok(mut tail) = tail.lock() {
+            if tail.len() == TAIL_LINES {
+                tail.pop_front();
+            }
+            tail.push_back(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn ended(process: &mut WorkerProcess) -> String {
+        loop {
+            if let Some(exit) = process.try_wait() {
+                return exit.text;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_secret_arrives_and_the_tail_is_kept() {
+        let script = "read key; echo \"got $key\" >&2; exit 3";
+        let mut process = WorkerProcess::spawn(shell(script), "abc").unwrap();
+        assert_eq!(ended(&mut process), "exit code 3");
+        assert_eq!(process.stderr_tail(), ["got abc"]);
+    }
+
+    #[test]
+    fn a_signal_is_named() {
+        let mut process = WorkerProcess::spawn(shell("read k; kill -SEGV $$"), "x").unwrap();
+        assert_eq!(ended(&mut process), "signal 11 (SIGSEGV)");
+    }
+
+    #[test]
+    fn closing_its_input_tells_it_to_leave() {
+        let mut process = WorkerProcess::spawn(shell("read k; cat; exit 0"), "x").unwrap();
+        process.release();
+        assert_eq!(ended(&mut process), "exit code 0");
+    }
+
+    #[test]
+    fn dropping_reaps() {
+        let process = WorkerProcess::spawn(shell("sleep 600"), "x").unwrap();
+        let pid = process.pid();
+        drop(process);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+}
