@@ -24,8 +24,9 @@ mod slip;
 pub use parse::{decode, parse, too_large};
 pub use scan::MAX_NESTING;
 
-/// Largest program that is read, in bytes.
-pub const MAX_BYTES: usize = 16 << 20;
+/// Largest program that is read, in bytes: about 100,000 lines. It bounds the memory that the worst
+/// text can take (some 300 bytes for each of its own) and the time (a few seconds).
+pub const MAX_BYTES: usize = 4 << 20;
 
 /// Most diagnostics given for one file: whoever has more needs another look, not more lines.
 pub const MAX_DIAGNOSTICS: usize = 100;

@@ -170,7 +170,7 @@ fn nesting_fits_into_a_small_stack() {
 fn size() {
     let text = " ".repeat(MAX_BYTES + 1);
     assert_eq!(codes(&text), ["M0005"]);
-    assert_eq!(too_large(3, 100 << 20).title, "the program has 100 MiB; at most 16 are read");
+    assert_eq!(too_large(3, 100 << 20).title, "the program has 100 MiB; at most 4 are read");
 }
 
 #[test]

@@ -207,14 +207,16 @@ train t {  # open
 fn imports_and_ops() {
     let text = "use std.nn\nuse std.nn.{a, b,} as c\nuse \"x.mon\"\nuse \"y.rhai\" sha256 \"9f\" as y\n\
                 ## Largest of zero and x.\nop relu(x: f32[..]) -> f32[..]\n\
-                op sum[A, B = 2](x: f32[..], over: axis = _, keep: bool = false) -> float\nop no()\n";
+                op sum[A, B = 2](x: f32[..], over: axis = _, keep: bool = false) -> float\n\
+                op no()\n";
     let (file, diagnostics) = parse(0, text);
     assert!(diagnostics.is_empty(), "{diagnostics:#?}");
     assert_eq!(
         show_file(&file, text),
         "use std.nn\nuse std.nn.{a, b} as c\nuse \"x.mon\"\nuse \"y.rhai\" sha256 \"9f\" as y\n\
          ## Largest of zero and x.\nop relu(x: f32[..]) -> f32[..]\n\
-         op sum[A, B = 2](x: f32[..], over: axis = _, keep: bool = false) -> float\nop no()\n"
+         op sum[A, B = 2](x: f32[..], over: axis = _, keep: bool = false) -> float\n\
+         op no()\n"
     );
 }
 
@@ -244,13 +246,15 @@ fn broken_things_have_names() {
 /// Items may be written in any layout that brackets and operators make clear.
 #[test]
 fn layout() {
-    let text = "model net = a\n  |> b\n  |> c\nlet y = f(\n1,\n2\n)\ntrain t on\n p\n{\na = 1\nb { c = 2 }\n}\n\
+    let text = "model net = a\n  |> b\n  |> c\nlet y = f(\n1,\n2\n)\ntrain t on\n p\n\
+                {\na = 1\nb { c = 2 }\n}\n\
                   let z = 1\n  param w: int\n  = 3\nlet p = a\nthen b\n";
     let (file, diagnostics) = parse(0, text);
     assert!(diagnostics.is_empty(), "{diagnostics:#?}");
     assert_eq!(
         show_file(&file, text),
-        "model net = ((a |> b) |> c)\nlet y = f(1, 2)\ntrain t on p {\n  a = 1\n  b {\n    c = 2\n  }\n}\n\
+        "model net = ((a |> b) |> c)\nlet y = f(1, 2)\ntrain t on p {\n  a = 1\n\
+         \x20 b {\n    c = 2\n  }\n}\n\
          let z = 1\nparam w: int = 3\nlet p = (a then b)\n"
     );
 }
