@@ -1,1 +1,35 @@
-//! Executes tasks; decides nothing. Invariant: never sees the language.
+//! Executes tasks on one machine; decides nothing.
+//!
+//! Invariants: knows the plan and the messages of `monarch_wire`, never the language or the
+//! controller. What it computes depends on the plan and the checkpoint alone: not on its rank, its
+//! threads, the transport, the clock. Every wait ends when the controller says `Abort` or its link
+//! closes, so no worker outlives its controller. A rank's shards are computed by *lanes* (threads
+//! that run whole shards); a communication thread reduces buckets while they go on; the control
+//! link has a thread of its own, so that a ping is answered in the middle of a step.
+
+#![forbid(unsafe_code)]
+
+mod comm;
+mod control;
+mod crew;
+mod engine;
+mod error;
+mod evaluate;
+mod link;
+mod model;
+mod peers;
+mod remote;
+mod run;
+mod save;
+mod setup;
+mod shard;
+mod step;
+mod tasks;
+mod trace;
+mod update;
+
+pub use error::WorkerError;
+pub use link::{ControlLink, Received};
+pub use peers::PeerSettings;
+pub use remote::connect;
+pub use run::{Config, run};

@@ -1,0 +1,109 @@
+//! The lanes: threads that each run whole shards, or shares of an update.
+
+use crate::WorkerError;
+use crate::shard::Lane;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+/// What every lane does at once; each takes its share from counters in what the job captures.
+pub(crate) type Job = Arc<dyn Fn(&mut Lane) -> Result<(), WorkerError> + Send + Sync>;
+
+/// The lanes of a worker. The first runs on the thread that calls [`Crew::run`].
+pub(crate) struct Crew {
+    first: Lane,
+    others: Vec<Helper>,
+    done: Receiver<Result<(), WorkerError>>,
+}
+
+struct Helper {
+    /// None once it shall leave.
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Crew {
+    /// Starts a thread for each lane but the first.
+    pub(crate) fn new(first: Lane, others: Vec<Lane>) -> Result<Crew, WorkerError> {
+        let (say, done) = channel();
+        let mut helpers = Vec::new();
+        for lane in others {
+            let (jobs, mine) = channel::<Job>();
+            let (name, say) = (format!("lane {}", lane.number), say.clone());
+            let work = move || serve(lane, &mine, &say);
+            let thread = std::thread::Builder::new().name(name).spawn(work);
+            let thread = thread.map_err(|e| WorkerError::setup("start lanes", e))?;
+            helpers.push(Helper { jobs: Some(jobs), thread: Some(thread) });
+        }
+        Ok(Crew { first, others: helpers, done })
+    }
+
+    /// Runs a job on all lanes and waits for all. The first cause of several errors is returned.
+    pub(crate) fn run(&mut self, job: Job) -> Result<(), WorkerError> {
+        let mut running = 0;
+        for helper in &self.others {
+            let sent = helper.jobs.as_ref().is_some_and(|jobs| jobs.send(job.clone()).is_ok());
+            running += usize::from(sent);
+        }
+        let mut worst = guarded(&mut self.first, &job);
+        drop(job);
+        for _ in 0..running {
+            let gone = || {
+                let (task, message) = ("lanes".into(), "a lane has ended".into());
+                Err(WorkerError::Panic { task, message })
+            };
+            let result = self.done.recv().unwrap_or_else(|_| gone());
+            match (&worst, &result) {
+                (Ok(()), Err(_)) => worst = result,
+                (Err(old), Err(new)) if old.is_echo() && !new.is_echo() => worst = result,
+                _ => {}
+            }
+        }
+        worst
+    }
+
+    /// Runs a job on the first lane alone: for work too small to be shared.
+    pub(crate) fn run_alone(&mut self, job: &Job) -> Result<(), WorkerError> {
+        guarded(&mut self.first, job)
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for helper in &mut self.others {
+            helper.jobs = None;
+            if let Some(thread) = helper.thread.take() {
+                // Its panics have been turned into errors.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn serve(mut lane: Lane, jobs: &Receiver<Job>, say: &Sender<Result<(), WorkerError>>) {
+    while let Ok(job) = jobs.recv() {
+        let result = guarded(&mut lane, &job);
+        // What the job holds is free before it counts as done.
+        drop(job);
+        if say.send(result).is_err() {
+            return;
+        }
+    }
+}
+
+/// A panic is a bug, but it must be reported, and must not leave the others waiting.
+fn guarded(lane: &mut Lane, job: &Job) -> Result<(), WorkerError> {
+    let number = lane.number;
+    let result = catch_unwind(AssertUnwindSafe(|| job(lane)));
+    let result = result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        let message = text.unwrap_or_else(|| "no message".into());
+        Err(WorkerError::Panic { task: format!("lane {number}"), message })
+    });
+    if result.is_err() {
+        lane.stop.set();
+    }
+    result
+}

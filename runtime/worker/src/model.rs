@@ -1,0 +1,166 @@
+//! Weights and the optimizer's state.
+
+use crate::WorkerError;
+use monarch_checkpoint::{Content, Stored, fingerprint, layout, load_file_tensors, open};
+use monarch_device::{OutOfMemory, Weights, init};
+use monarch_graph::{Init, Plan, Weight};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+const INIT: &str = "initialise the weights";
+const RESUME: &str = "load the checkpoint";
+
+/// Weights and what the optimizer keeps for each.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) weights: Weights,
+    /// In the order of `OptimizerKind::slots`; empty tensors for frozen weights.
+    pub(crate) slots: Vec<Weights>,
+}
+
+/// The state between threads: read by all lanes in a step, written in an update.
+#[derive(Debug)]
+pub(crate) struct Model {
+    state: RwLock<State>,
+}
+
+impl Model {
+    /// The plan's initial values, and an optimizer that has seen nothing.
+    pub(crate) fn init(plan: &Plan) -> Result<Model, WorkerError> {
+        let mut state = State::zeros(plan, INIT)?;
+        let mut files: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
+        for (i, weight) in plan.weights.iter().enumerate() {
+            let out = state.weights.get_mut(i);
+            if let Init::File { path, name } = &weight.init {
+                files.entry(path).or_default().push((i, name));
+            } else if init::fill(&weight.init, plan.seed, &weight.name, out).is_err() {
+                let what = format!("`{}` has no initial values", weight.name);
+                return Err(WorkerError::setup(INIT, what));
+            }
+        }
+        for (path, wanted) in files {
+            let names: Vec<&str> = wanted.iter().map(|(_, name)| *name).collect();
+            let tensors = load_file_tensors(Path::new(path), &names);
+            let tensors = tensors.map_err(|e| WorkerError::setup(INIT, e))?;
+            for ((i, name), tensor) in wanted.into_iter().zip(tensors) {
+                let weight = plan.weights.get(i);
+                put(INIT, name, weight, &tensor.values, state.weights.get_mut(i))?;
+            }
+        }
+        Ok(Model { state: RwLock::new(state) })
+    }
+
+    /// Weights and optimizer as a checkpoint holds them after `step` steps.
+    pub(crate) fn load(plan: &Plan, directory: &Path, step: u64) -> Result<Model, WorkerError> {
+        let failed = |e: &dyn std::fmt::Display| WorkerError::setup(RESUME, e);
+        let shown = directory.display();
+        let checkpoint = open(directory).map_err(|e| failed(&format_args!("`{shown}`: {e}")))?;
+        let found = checkpoint.manifest.step;
+        if found != step {
+            let what = format!("`{shown}` is of step {found}, the run goes on at step {step}");
+            return Err(failed(&what));
+        }
+        let stored = layout(plan, 1);
+        let names: Vec<&str> = stored.iter().map(|s| s.name.as_str()).collect();
+        let tensors = checkpoint.load(&names).map_err(|e| failed(&e))?;
+        let mut state = State::zeros(plan, RESUME)?;
+        for (stored, tensor) in stored.iter().zip(tensors) {
+            let (Content::Weight(i) | Content::Slot { weight: i, .. }) = stored.content;
+            let tensors = match stored.content {
+                Content::Weight(_) => Some(&mut state.weights),
+                Content::Slot { slot, .. } => state.slots.get_mut(slot),
+            };
+            let tensors = tensors.filter(|t| i < t.len());
+            let tensors = tensors.ok_or_else(|| failed(&format_args!("`{}`", stored.name)))?;
+            let weight = plan.weights.get(i);
+            put(RESUME, &stored.name, weight, &tensor.values, tensors.get_mut(i))?;
+        }
+        Ok(Model { state: RwLock::new(state) })
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes held, the optimizer's included.
+    pub(crate) fn bytes(&self) -> u64 {
+        let state = self.read();
+        let all = std::iter::once(&state.weights).chain(&state.slots);
+        4 * all.flat_map(|w| (0..w.len()).map(|i| w.get(i).len())).sum::<usize>() as u64
+    }
+
+    pub(crate) fn fingerprint(&self, plan: &Plan) -> String {
+        let state = self.read();
+        let names = plan.weights.iter().enumerate();
+        fingerprint(names.map(|(i, w)| (w.name.as_str(), state.weights.get(i)))).to_string()
+    }
+
+    /// Copies of all weights, and of the state that `rank` saves.
+    pub(crate) fn snapshot(&self, stored: &[Stored], rank: u32) -> Snapshot {
+        let state = self.read();
+        let weights = (0..state.weights.len()).map(|i| state.weights.get(i).to_vec());
+        let slots = stored.iter().filter(|s| s.rank == rank).filter_map(|s| match s.content {
+            Content::Weight(_) => None,
+            Content::Slot { slot, weight } => {
+                let tensors = state.slots.get(slot).filter(|t| weight < t.len())?;
+                Some(((slot, weight), tensors.get(weight).to_vec()))
+            }
+        });
+        Snapshot { weights: weights.collect(), slots: slots.collect() }
+    }
+}
+
+/// The model at one step, as far as one rank saves it.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) weights: Vec<Vec<f32>>,
+    /// By slot and weight.
+    slots: BTreeMap<(usize, usize), Vec<f32>>,
+}
+
+impl Snapshot {
+    pub(crate) fn values(&self, content: Content) -> Option<&[f32]> {
+        let values = match content {
+            Content::Weight(weight) => self.weights.get(weight),
+            Content::Slot { slot, weight } => self.slots.get(&(slot, weight)),
+        };
+        values.map(Vec::as_slice)
+    }
+}
+
+impl State {
+    fn zeros(plan: &Plan, task: &str) -> Result<State, WorkerError> {
+        let memory = |e: OutOfMemory| WorkerError::setup(task, e);
+        let elements = plan.weights.iter().map(|w| w.elements());
+        let trained = plan.weights.iter().map(|w| if w.trainable { w.elements() } else { 0 });
+        let slots = plan.optimizer.kind.slots().iter();
+        let slots = slots.map(|_| Weights::new(trained.clone()));
+        Ok(State {
+            weights: Weights::new(elements).map_err(memory)?,
+            slots: slots.collect::<Result<Vec<_>, _>>().map_err(memory)?,
+        })
+    }
+}
+
+fn put(
+    task: &str,
+    name: &str,
+    weight: Option<&Weight>,
+    values: &[f32],
+    place: &mut [f32],
+) -> Result<(), WorkerError> {
+    if values.len() != place.len() {
+        return Err(WorkerError::Setup {
+            task: task.into(),
+            message: format!("`{name}` has {} values, not {}", values.len(), place.len()),
+            span: weight.map(|w| w.span),
+        });
+    }
+    place.copy_from_slice(values);
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! Bulk transfers to the other workers over QUIC.
+
+use crate::WorkerError;
+use monarch_collective::{Bulk, BulkError, BulkEvent, BulkPayload, HEADER_BYTES};
+use monarch_net::{Identity, MeshEvent, Options, Payload, PeerMesh, RecvError, SendError};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How this worker can be reached by its peers.
+#[derive(Clone, Debug)]
+pub struct PeerSettings {
+    /// Of the role `Worker`.
+    pub identity: Identity,
+    /// [`Options::bulk`], unless there is a reason.
+    pub options: Options,
+    /// `HOST:PORT`; port 0 takes a free one.
+    pub listen: String,
+    /// Host that peers are told instead of the one listened on, as for `0.0.0.0`.
+    pub advertise: Option<String>,
+}
+
+/// Listens for peers.
+pub(crate) struct Listening {
+    mesh: PeerMesh,
+    /// What peers are told.
+    pub(crate) address: String,
+}
+
+impl Listening {
+    pub(crate) fn start(settings: &PeerSettings) -> Result<Listening, WorkerError> {
+        let started = PeerMesh::start(&settings.listen, &settings.identity, &settings.options);
+        let (mesh, local) = started.map_err(|e| WorkerError::setup("listen for workers", e))?;
+        let address = match &settings.advertise {
+            Some(host) if host.contains(':') => format!("[{host}]:{}", local.port()),
+            Some(host) => format!("{host}:{}", local.port()),
+            None => local.to_string(),
+        };
+        Ok(Listening { mesh, address })
+    }
+
+    /// Connects to all peers, given in order of rank.
+    pub(crate) fn connect(
+        self,
+        rank: u32,
+        peers: &[String],
+        limit: Duration,
+    ) -> Result<PeerBulk, WorkerError> {
+        let failed =
+            |e: &dyn std::fmt::Display| WorkerError::setup("connect to the other workers", e);
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for peer in peers {
+            let found = std::net::ToSocketAddrs::to_socket_addrs(peer);
+            let found = found.map_err(|e| failed(&format_args!("`{peer}`: {e}")))?.next();
+            addresses.push(found.ok_or_else(|| failed(&format_args!("`{peer}` has no address")))?);
+        }
+        self.mesh.connect_all(rank, &addresses, limit).map_err(|e| failed(&e))?;
+        Ok(PeerBulk { mesh: self.mesh })
+    }
+}
+
+/// Connections to all peers.
+pub(crate) struct PeerBulk {
+    mesh: PeerMesh,
+}
+
+pub(crate) struct Received(Payload);
+
+impl BulkPayload for Received {
+    fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    fn copy_to(&self, target: &mut [u8]) -> bool {
+        self.0.copy_to(target)
+    }
+}
+
+impl Bulk for PeerBulk {
+    type Payload = Received;
+
+    fn send(
+        &mut self,
+        peer: u32,
+        header: [u8; HEADER_BYTES],
+        payload: &[u8],
+    ) -> Result<bool, BulkError> {
+        match self.mesh.send(peer, header, payload.to_vec()) {
+            Ok(()) => Ok(true),
+            Err(SendError::Full { .. }) => Ok(false),
+            Err(error) => Err(BulkError { peer: Some(peer), why: error.to_string() }),
+        }
+    }
+
+    fn recv(&mut self, limit: Duration) -> Result<BulkEvent<Received>, BulkError> {
+        match self.mesh.recv(limit) {
+            Ok(MeshEvent::Message { peer, header, payload }) => {
+                Ok(BulkEvent::Message { peer, header, payload: Received(payload) })
+            }
+            Ok(MeshEvent::Lost { peer, lost }) => {
+                Ok(BulkEvent::Lost { peer, why: lost.to_string() })
+            }
+            Err(RecvError::TimedOut { .. }) => Ok(BulkEvent::Nothing),
+            Err(error) => Err(BulkError { peer: None, why: error.to_string() }),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A worker from its first word to its last.
+
+use crate::WorkerError;
+use crate::comm::Comm;
+use crate::control::{Order, Orders};
+use crate::crew::Crew;
+use crate::link::{ControlLink, Outlet};
+use crate::peers::{Listening, PeerSettings};
+use crate::save::Saver;
+use crate::setup::{Bench, set_up};
+use monarch_wire::{Due, DueKind, Finished, FromWorker, Hello};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a worker is told by whoever starts it.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Echoed in `Hello`: the controller's number for a process that it started.
+    pub slot: Option<u32>,
+    /// Hash of the job that it was started for.
+    pub job: Option<[u8; 32]>,
+    /// How peers reach it; None where only shared memory will be used.
+    pub peers: Option<PeerSettings>,
+    /// End the process when a run that was told to stop has not ended by then. None for a worker
+    /// that is a thread.
+    pub grace: Option<Duration>,
+}
+
+/// Works for the controller at the other end of `link` until it says `Finish`.
+///
+/// # Errors
+/// Why the run ended early; the controller has been told, if it can be.
+pub fn run(link: ControlLink, config: Config) -> Result<(), WorkerError> {
+    let (orders, outlet, reader) = Orders::listen(link, config.grace)?;
+    let result = drive(&orders, &outlet, config);
+    // What the controller said is the cause of what followed.
+    let result = result.and_then(|()| orders.check()).map_err(|error| match orders.check() {
+        Err(cause) => cause,
+        Ok(()) => error,
+    });
+    if let Err(error) = &result {
+        orders.stop.set();
+        if let Some(failure) = error.failure() {
+            outlet.send(FromWorker::Failed(failure));
+        }
+    }
+    orders.over();
+    drop(outlet);
+    // It leaves within its slice; then the link closes, after all that was sent.
+    let _ = reader.join();
+    result
+}
+
+fn drive(orders: &Orders, outlet: &Outlet, config: Config) -> Result<(), WorkerError> {
+    let listening = config.peers.as_ref().map(Listening::start).transpose()?;
+    let address = listening.as_ref().map_or_else(String::new, |l| l.address.clone());
+    outlet.send(FromWorker::Hello(hello(&config, address)));
+    let start = orders.start()?;
+    let first = start.first_step;
+    let (mut worker, ready) = set_up(*start, listening, orders, outlet)?;
+    outlet.send(FromWorker::Ready(ready));
+    worker.work(orders, outlet, first)
+}
+
+/// A worker that is set up.
+pub(crate) struct Worker {
+    pub(crate) bench: Arc<Bench>,
+    pub(crate) crew: Crew,
+    pub(crate) comm: Comm,
+    pub(crate) saver: Saver,
+    /// Steps whose spans are recorded.
+    pub(crate) traced: BTreeSet<u64>,
+}
+
+impl Worker {
+    fn work(&mut self, orders: &Orders, outlet: &Outlet, first: u64) -> Result<(), WorkerError> {
+        let mut done = first;
+        loop {
+            match orders.next(done)? {
+                Order::Step => {
+                    let report = self.step(done)?;
+                    outlet.send(FromWorker::Step(report));
+                    done += 1;
+                }
+                Order::Due(Due { step, what }) => {
+                    if step < done {
+                        let what = format!("`{what:?}` is due at step {step}, {done} are done");
+                        return Err(WorkerError::Protocol { what });
+                    }
+                    match what {
+                        DueKind::Evaluate(number) => {
+                            let report = self.evaluate(number, done)?;
+                            outlet.send(FromWorker::Evaluated(report));
+                        }
+                        DueKind::Save { directory } => {
+                            self.saver.begin(&self.bench.model, done, directory)?;
+                        }
+                    }
+                }
+                Order::Finish => {
+                    self.saver.wait();
+                    let fingerprint = self.bench.model.fingerprint(&self.bench.plan);
+                    outlet.send(FromWorker::Finished(Finished { step: done, fingerprint }));
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+fn hello(config: &Config, peer_address: String) -> Hello {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    Hello {
+        version: env!("CARGO_PKG_VERSION").into(),
+        host: read("/proc/sys/kernel/hostname"),
+        shm_domain: shm_domain(&read("/proc/sys/kernel/random/boot_id")),
+        pid: std::process::id(),
+        cores,
+        peer_address,
+        job: config.job,
+        slot: config.slot,
+    }
+}
+
+/// Processes with equal ones find each other's files under /proc and may open them.
+fn shm_domain(boot_id: &str) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let user = std::fs::metadata("/proc/self").map_or(u32::MAX, |m| m.uid());
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{boot_id}/{user}/{}", space.display())
+}

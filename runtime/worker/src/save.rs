@@ -1,0 +1,118 @@
+//! This rank's part of a checkpoint: a snapshot between two steps, written while training goes on.
+
+use crate::link::Outlet;
+use crate::model::Snapshot;
+use crate::trace::now_ns;
+use crate::{WorkerError, model::Model};
+use monarch_checkpoint::{Stored, Tensor, layout, write_shard};
+use monarch_graph::Plan;
+use monarch_wire::{FromWorker, SaveReport, SavedFile};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Saves, one at a time.
+pub(crate) struct Saver {
+    plan: Arc<Plan>,
+    rank: u32,
+    world: u32,
+    stored: Arc<Vec<Stored>>,
+    outlet: Outlet,
+    running: Option<JoinHandle<()>>,
+}
+
+impl Saver {
+    pub(crate) fn new(plan: Arc<Plan>, rank: u32, world: u32, outlet: Outlet) -> Saver {
+        let stored = Arc::new(layout(&plan, world));
+        Saver { plan, rank, world, stored, outlet, running: None }
+    }
+
+    /// Begins a save of what `model` is after `step` steps. Waits for the one before: a disk that
+    /// is too slow slows training down instead of filling the memory.
+    pub(crate) fn begin(
+        &mut self,
+        model: &Model,
+        step: u64,
+        directory: String,
+    ) -> Result<(), WorkerError> {
+        self.wait();
+        let start_ns = now_ns();
+        let snapshot = model.snapshot(&self.stored, self.rank);
+        let part = Part {
+            plan: self.plan.clone(),
+            stored: self.stored.clone(),
+            rank: self.rank,
+            world: self.world,
+            step,
+            directory,
+            start_ns,
+        };
+        let outlet = self.outlet.clone();
+        let thread = std::thread::Builder::new().name("save".into());
+        let work = move || outlet.send(FromWorker::Saved(part.write(&snapshot)));
+        let spawned = thread.spawn(work);
+        let spawned = spawned.map_err(|e| WorkerError::task(step, "save a checkpoint", e))?;
+        self.running = Some(spawned);
+        Ok(())
+    }
+
+    /// Waits for the save at hand.
+    pub(crate) fn wait(&mut self) {
+        if let Some(thread) = self.running.take() {
+            // It reports its own errors.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Part {
+    plan: Arc<Plan>,
+    stored: Arc<Vec<Stored>>,
+    rank: u32,
+    world: u32,
+    step: u64,
+    directory: String,
+    start_ns: u64,
+}
+
+impl Part {
+    fn write(&self, snapshot: &Snapshot) -> SaveReport {
+        let own = self.stored.iter().filter(|s| s.rank == self.rank);
+        let tensors: Vec<Tensor> = own
+            .filter_map(|s| {
+                let values = snapshot.values(s.content)?;
+                Some(Tensor { name: &s.name, shape: &s.shape, values })
+            })
+            .collect();
+        let mut report = SaveReport {
+            step: self.step,
+            file: None,
+            fingerprint: self.fingerprint(snapshot),
+            nanoseconds: 0,
+            error: None,
+        };
+        if !tensors.is_empty() {
+            let directory = Path::new(&self.directory);
+            match write_shard(directory, self.rank, self.world, &tensors) {
+                Ok(file) => {
+                    report.file = Some(SavedFile {
+                        name: file.file,
+                        bytes: file.bytes,
+                        sha256: file.sha256,
+                        tensors: tensors.iter().map(|t| t.name.to_string()).collect(),
+                        finite: file.finite,
+                    });
+                }
+                Err(error) => report.error = Some(error.to_string()),
+            }
+        }
+        report.nanoseconds = now_ns().saturating_sub(self.start_ns);
+        report
+    }
+
+    fn fingerprint(&self, snapshot: &Snapshot) -> String {
+        let names = self.plan.weights.iter().map(|w| w.name.as_str());
+        let values = snapshot.weights.iter().map(Vec::as_slice);
+        monarch_checkpoint::fingerprint(names.zip(values)).to_string()
+    }
+}

@@ -1,0 +1,127 @@
+//! One shard on one lane: load, compute, fold.
+
+use crate::WorkerError;
+use crate::engine::{Engine, EngineError, Share};
+use crate::setup::Bench;
+use crate::step::StepJob;
+use crate::trace::{Spans, now_ns};
+use monarch_collective::{CollectiveError, Stop};
+use monarch_data::Order;
+use monarch_device::Weights;
+use monarch_graph::{Task, TaskKind, shard_range};
+use std::ops::Range;
+
+/// Name of the split that training reads.
+pub(crate) const TRAIN: &str = "train";
+
+/// A thread's own memory for all programs.
+pub(crate) struct Lane {
+    pub(crate) number: usize,
+    pub(crate) stop: Stop,
+    pub(crate) train: Engine,
+    pub(crate) evals: Vec<Engine>,
+}
+
+impl Lane {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.train.bytes() + self.evals.iter().map(Engine::bytes).sum::<u64>()
+    }
+
+    /// Takes shards of the step until none is left.
+    pub(crate) fn train(&mut self, bench: &Bench, job: &StepJob) -> Result<(), WorkerError> {
+        let model = bench.model.read();
+        let mut work = Work {
+            bench,
+            job,
+            weights: &model.weights,
+            spans: Spans::new(job.traced, format!("lane {}", self.number)),
+            data_ns: 0,
+        };
+        while let Some(shard) = bench.fold.next_shard() {
+            work.shard(self, shard)?;
+        }
+        job.lane_done(work.data_ns, work.spans.take());
+        Ok(())
+    }
+}
+
+/// What a lane needs for a step.
+struct Work<'a> {
+    bench: &'a Bench,
+    job: &'a StepJob,
+    weights: &'a Weights,
+    spans: Spans,
+    data_ns: u64,
+}
+
+impl Work<'_> {
+    fn shard(&mut self, lane: &mut Lane, shard: u32) -> Result<(), WorkerError> {
+        let positions = self.positions(shard);
+        let samples = positions.end - positions.start;
+        if samples == 0 {
+            lane.train.clear();
+            self.job.shard_done(shard, Share::default());
+        }
+        let tasks = &self.bench.tasks;
+        for (i, task) in tasks.shard.iter().enumerate() {
+            lane.stop.check().map_err(|e| self.collective(task, e))?;
+            let start_ns = now_ns();
+            match task.kind {
+                TaskKind::LoadBatch if samples > 0 => {
+                    let order = Order::Epoch(self.job.at.epoch);
+                    let loaded = lane.train.load(TRAIN, order, positions.clone());
+                    loaded.map_err(|e| self.failed(task, shard, e))?;
+                    self.data_ns += now_ns() - start_ns;
+                }
+                TaskKind::Compute { start, end } if samples > 0 => {
+                    let nodes = start as usize..end as usize;
+                    let done = lane.train.run(nodes, samples, self.weights);
+                    done.map_err(|e| self.failed(task, shard, e))?;
+                }
+                TaskKind::Fold { bucket } => self.fold(lane, task, shard, bucket.index())?,
+                _ => continue,
+            }
+            self.spans.add(&task.name, start_ns, now_ns(), 0);
+            if samples > 0 && i == tasks.loss_after {
+                let loss = &self.bench.plan.train.loss;
+                let share = lane.train.share(loss, samples, self.weights);
+                let share = share.map_err(|e| self.failed(task, shard, e))?;
+                self.job.shard_done(shard, share);
+            }
+        }
+        Ok(())
+    }
+
+    /// Positions in the epoch's order of a shard's samples.
+    fn positions(&self, shard: u32) -> Range<u64> {
+        let at = self.job.at;
+        let range = shard_range(at.count, self.bench.plan.shards, shard);
+        at.first + range.start..at.first + range.end
+    }
+
+    fn fold(&self, lane: &Lane, task: &Task, shard: u32, bucket: usize) -> Result<(), WorkerError> {
+        let fold = &self.bench.fold;
+        let range = fold.layout().start(bucket)..fold.layout().start(bucket + 1);
+        let values = lane.train.gradients().get(range);
+        let short = || CollectiveError::Layout(format!("bucket {bucket} lies outside the slab"));
+        let done = values.ok_or_else(short).and_then(|v| fold.hand_in(shard, bucket, v));
+        done.map_err(|e| self.collective(task, e))
+    }
+
+    fn failed(&self, task: &Task, shard: u32, error: EngineError) -> WorkerError {
+        let span = error.span.unwrap_or(match task.kind {
+            TaskKind::LoadBatch => self.bench.plan.data.span,
+            _ => task.span,
+        });
+        WorkerError::Task {
+            step: self.job.step,
+            task: format!("{}, shard {shard}", task.name),
+            message: error.message,
+            span: Some(span),
+        }
+    }
+
+    fn collective(&self, task: &Task, source: CollectiveError) -> WorkerError {
+        WorkerError::Collective { step: Some(self.job.step), task: task.name.clone(), source }
+    }
+}

@@ -1,0 +1,161 @@
+//! A step: shards on lanes, reductions under them, then the update.
+
+use crate::WorkerError;
+use crate::engine::Share;
+use crate::run::Worker;
+use crate::shard::TRAIN;
+use crate::trace::{Spans, now_ns};
+use crate::update::Update;
+use monarch_collective::{CollectiveError, Layout, Scalars, Stop};
+use monarch_data::{Position, position};
+use monarch_graph::Span;
+use monarch_wire::{Phases, StepReport, TraceSpan};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a sleeper waits before it looks at `Stop` again.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// What lanes and the communication stream share in one step.
+pub(crate) struct StepJob {
+    pub(crate) step: u64,
+    pub(crate) at: Position,
+    pub(crate) traced: bool,
+    first_shard: u32,
+    progress: Mutex<Progress>,
+    losses: Condvar,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Of each shard held, once its loss is known.
+    shares: Vec<Option<Share>>,
+    data_ns: u64,
+    spans: Vec<TraceSpan>,
+}
+
+impl StepJob {
+    pub(crate) fn new(step: u64, at: Position, traced: bool, layout: &Layout) -> StepJob {
+        let held = layout.held();
+        let progress = Progress { shares: vec![None; held.len()], ..Progress::default() };
+        StepJob {
+            step,
+            at,
+            traced,
+            first_shard: held.start,
+            progress: Mutex::new(progress),
+            losses: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn shard_done(&self, shard: u32, share: Share) {
+        let mut progress = self.lock();
+        let index = shard.checked_sub(self.first_shard).map(|i| i as usize);
+        if let Some(place) = index.and_then(|i| progress.shares.get_mut(i)) {
+            *place = Some(share);
+        }
+        if progress.shares.iter().all(Option::is_some) {
+            self.losses.notify_all();
+        }
+    }
+
+    pub(crate) fn lane_done(&self, data_ns: u64, spans: Vec<TraceSpan>) {
+        let mut progress = self.lock();
+        progress.data_ns = progress.data_ns.max(data_ns);
+        progress.spans.extend(spans);
+    }
+
+    /// Loss and counts of this rank's shards, once all are known. Flag s % 64 is set for a shard s
+    /// whose loss is not finite.
+    pub(crate) fn wait_scalars(&self, stop: &Stop) -> Result<Scalars, CollectiveError> {
+        let mut progress = self.lock();
+        loop {
+            stop.check()?;
+            let shares: Option<Vec<Share>> = progress.shares.iter().copied().collect();
+            if let Some(shares) = shares {
+                let mut out = Scalars::default();
+                for (shard, share) in (self.first_shard..).zip(&shares) {
+                    out.values.push(vec![share.numerator, share.denominator]);
+                    if !share.numerator.is_finite() || !share.denominator.is_finite() {
+                        out.flags |= 1 << (shard % 64);
+                    }
+                }
+                return Ok(out);
+            }
+            let waited = self.losses.wait_timeout(progress, SLICE);
+            progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Worker {
+    /// Runs one step and reports it.
+    pub(crate) fn step(&mut self, step: u64) -> Result<StepReport, WorkerError> {
+        let begun = now_ns();
+        let bench = self.bench.clone();
+        let at = position(&bench.plan, step).ok_or_else(|| WorkerError::Task {
+            step,
+            task: "load data".into(),
+            message: format!("split `{TRAIN}` has no whole batch"),
+            span: Some(bench.plan.data.span),
+        })?;
+        let traced = self.traced.contains(&step);
+        let job = Arc::new(StepJob::new(step, at, traced, bench.fold.layout()));
+        bench.fold.begin();
+        self.comm.begin_step(&job);
+        let (its_bench, its_job) = (bench.clone(), job.clone());
+        let computed = self.crew.run(Arc::new(move |lane| lane.train(&its_bench, &its_job)));
+        let computed_ns = now_ns();
+        let reduced = self.comm.end_step(&bench, &job);
+        let reduced_ns = now_ns();
+        // A failed lane stops the reductions, and failed reductions stop the lanes.
+        let reduced = match (computed, reduced) {
+            (Ok(()), reduced) => reduced?,
+            (Err(lane), Err(comm)) if lane.is_echo() && !comm.is_echo() => return Err(comm),
+            (Err(lane), _) => return Err(lane),
+        };
+        let update = Update::new(&bench, step, &reduced.scalars)?;
+        let loss = update.loss;
+        let (sent_bytes, busy_ns) = (reduced.sent_bytes, reduced.busy_ns);
+        let mut spans = Spans::new(traced, "host");
+        let buckets = Arc::new(reduced.buckets);
+        let grad_norm = self.update(update, &buckets)?;
+        for piece in Arc::into_inner(buckets).into_iter().flatten().flatten() {
+            bench.fold.pool().give(piece);
+        }
+        let ended = now_ns();
+        spans.add(&bench.tasks.update, reduced_ns, ended, 0);
+        let mut progress = job.lock();
+        let mut all = std::mem::take(&mut progress.spans);
+        all.extend(reduced.spans);
+        all.extend(spans.take());
+        let phases = Phases {
+            total_ns: ended - begun,
+            data_ns: progress.data_ns,
+            compute_ns: computed_ns - begun,
+            wait_ns: reduced_ns - computed_ns,
+            communication_ns: busy_ns,
+            update_ns: ended - reduced_ns,
+            sent_bytes,
+        };
+        let lr = bench.plan.schedule.at(step);
+        let (epoch, samples) = (at.epoch, at.count);
+        Ok(StepReport { step, epoch, samples, loss, grad_norm, lr, phases, spans: all })
+    }
+}
+
+/// The shards of flags set by [`StepJob::wait_scalars`], in words.
+pub(crate) fn flagged_shards(flags: u64, shards: u32) -> String {
+    let bad = (0..shards).filter(|s| flags >> (s % 64) & 1 == 1);
+    bad.map(|s| s.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// A span of the job for the loss: of the node that it is summed from.
+pub(crate) fn loss_span(plan: &monarch_graph::Plan) -> Option<Span> {
+    let node = plan.train.loss.numerator.index();
+    plan.train.program.graph.nodes.get(node).map(|n| n.span)
+}

@@ -1,0 +1,145 @@
+//! The end of a step: global norm, clipping, and the optimizer's update of every weight.
+
+use crate::WorkerError;
+use crate::run::Worker;
+use crate::setup::Bench;
+use crate::step::{flagged_shards, loss_span};
+use monarch_collective::{Piece, Scalars};
+use monarch_device::optim::{self, Step};
+use monarch_graph::Part;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// From this many elements on, lanes share an update.
+const SHARED: usize = 1 << 16;
+
+/// What is known of a step once its numbers are reduced.
+pub(crate) struct Update {
+    step: u64,
+    pub(crate) loss: f64,
+    denominator: f64,
+}
+
+impl Update {
+    /// Refuses a loss that is not finite.
+    pub(crate) fn new(bench: &Bench, step: u64, sums: &Scalars) -> Result<Update, WorkerError> {
+        let (numerator, denominator) = match sums.values.first().map(Vec::as_slice) {
+            Some([numerator, denominator]) => (*numerator, *denominator),
+            _ => (f64::NAN, f64::NAN),
+        };
+        let plan = &bench.plan;
+        let name = &plan.train.loss.name;
+        let bad = |message: String| WorkerError::NotFinite { step, message, span: loss_span(plan) };
+        if sums.flags != 0 {
+            let shards = flagged_shards(sums.flags, plan.shards);
+            return Err(bad(format!("`{name}` is not finite in shard {shards}")));
+        }
+        if denominator == 0.0 {
+            let what = "the counts that it is divided by add up to 0 over the whole batch";
+            return Err(bad(format!("`{name}` has no value: {what}")));
+        }
+        let loss = numerator / denominator;
+        if !loss.is_finite() {
+            return Err(bad(format!("`{name}` is {loss} ({numerator} / {denominator})")));
+        }
+        Ok(Update { step, loss, denominator })
+    }
+}
+
+/// Reduced gradients, bucket by bucket: the sum is in the first piece of each.
+type Buckets = Vec<Vec<Piece>>;
+
+/// All gradients of the plan, in its order of buckets.
+fn parts(bench: &Bench) -> Vec<(usize, Part)> {
+    let buckets = bench.plan.buckets.iter().enumerate();
+    buckets.flat_map(|(i, b)| b.parts.iter().map(move |p| (i, *p))).collect()
+}
+
+fn gradient<'a>(bench: &Bench, buckets: &'a Buckets, bucket: usize, part: &Part) -> &'a [f32] {
+    let start = part.start as usize - bench.fold.layout().start(bucket).min(part.start as usize);
+    let sum = buckets.get(bucket).and_then(|pieces| pieces.first());
+    sum.and_then(|p| p.region().get(start..start + part.elements as usize)).unwrap_or_default()
+}
+
+impl Worker {
+    /// Updates all weights; the norm of the whole gradient before clipping.
+    pub(crate) fn update(
+        &mut self,
+        update: Update,
+        buckets: &Arc<Buckets>,
+    ) -> Result<f64, WorkerError> {
+        let bench = self.bench.clone();
+        let parts = Arc::new(parts(&bench));
+        let norm = self.norm(&update, &parts, buckets)?;
+        let clip = optim::clip_coefficient(bench.plan.optimizer.clip, norm);
+        let factor = clip / update.denominator;
+        let step = Step { lr: bench.plan.schedule.at(update.step), step: update.step, factor };
+        let failed = |e: optim::UpdateError| WorkerError::task(update.step, "update", e);
+        let mut state = bench.model.write();
+        let state = &mut *state;
+        for (bucket, part) in parts.iter() {
+            let gradient = gradient(&bench, buckets, *bucket, part);
+            let weight = part.weight.index();
+            let mut slots: Vec<&mut [f32]> =
+                state.slots.iter_mut().map(|s| s.get_mut(weight)).collect();
+            let (kind, values) = (&bench.plan.optimizer.kind, state.weights.get_mut(weight));
+            optim::update(bench.isa, kind, step, values, gradient, &mut slots).map_err(failed)?;
+        }
+        Ok(norm)
+    }
+
+    /// The norm of the gradient of the loss over all weights; squares are added weight by weight
+    /// in one order, whoever squares them.
+    fn norm(
+        &mut self,
+        update: &Update,
+        parts: &Arc<Vec<(usize, Part)>>,
+        buckets: &Arc<Buckets>,
+    ) -> Result<f64, WorkerError> {
+        let bench = self.bench.clone();
+        let squares = Arc::new(Mutex::new(vec![0.0; parts.len()]));
+        let (its_bench, its_buckets, its_squares) =
+            (bench.clone(), buckets.clone(), squares.clone());
+        self.share(parts.clone(), move |i, bucket, part| {
+            let gradient = gradient(&its_bench, &its_buckets, bucket, part);
+            let square = optim::norm2(its_bench.isa, gradient);
+            let mut squares = its_squares.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(place) = squares.get_mut(i) {
+                *place = square;
+            }
+            Ok(())
+        })?;
+        let squares = squares.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum: f64 = squares.iter().sum();
+        let norm = sum.sqrt() / update.denominator.abs();
+        if norm.is_finite() {
+            return Ok(norm);
+        }
+        let first = squares.iter().position(|s| !s.is_finite()).and_then(|i| parts.get(i));
+        let weight = first.and_then(|(_, part)| bench.plan.weights.get(part.weight.index()));
+        let message = match weight {
+            Some(weight) => format!("the gradient of `{}` is not finite", weight.name),
+            None => format!("the norm of the gradient is {norm}"),
+        };
+        let span = weight.map(|w| w.span).or_else(|| loss_span(&bench.plan));
+        Err(WorkerError::NotFinite { step: update.step, message, span })
+    }
+
+    /// Does `work` for every gradient, on all lanes when there is enough of it.
+    fn share(
+        &mut self,
+        parts: Arc<Vec<(usize, Part)>>,
+        work: impl Fn(usize, usize, &Part) -> Result<(), WorkerError> + Send + Sync + 'static,
+    ) -> Result<(), WorkerError> {
+        let small = self.bench.fold.layout().slab() < SHARED;
+        let next = AtomicUsize::new(0);
+        let job: crate::crew::Job = Arc::new(move |_| {
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some((bucket, part)) = parts.get(i) else { return Ok(()) };
+                work(i, *bucket, part)?;
+            }
+        });
+        if small { self.crew.run_alone(&job) } else { self.crew.run(job) }
+    }
+}
