@@ -226,3 +226,53 @@ fn pages_are_in_order_and_begin_with_their_title() {
     assert_eq!(monarch_diagnostic::page("m0002").map(|page| page.code), Some("M0002"));
     assert_eq!(monarch_diagnostic::page("M9999"), None);
 }
+
+/// Any span into any text renders, however narrow the terminal, and places its mark under the text.
+#[test]
+fn no_span_panics() {
+    let texts =
+        ["", "\n", "a", "é\tb\r\n\u{1F600}c\n", "数据 = \"\u{200b}\"\n\n x", "\r\r\n\t\t\n"];
+    for text in texts {
+        let mut sources = Sources::new();
+        sources.add("a.mon", text);
+        for start in 0..text.len() + 3 {
+            for end in 0..text.len() + 3 {
+                let d = Diagnostic::error("M0001", "t")
+                    .label(at(start, end), "x")
+                    .label(at(end, end), "");
+                for width in [0, 1, 45, 1000] {
+                    let shown = render(&d, &sources, Style { color: false, width });
+                    assert!(shown.contains("─ x"), "{text:?} {start}..{end}: {shown}");
+                    assert!(shown.lines().count() >= 5, "{text:?} {start}..{end}: {shown}");
+                }
+                assert!(json(&d, &sources).ends_with("]}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn miette_sees_the_same() {
+    use miette::Diagnostic as _;
+
+    let mut sources = Sources::new();
+    let a = sources.add("a.mon", "lr = 1\nbatch = 2\n");
+    let b = sources.add("b.mon", "x = 3\n");
+    let d = Diagnostic::warning("M0101", "title")
+        .label(Span::new(a, 7, 12), "this")
+        .label(Span::new(b, 0, 1), "that")
+        .help("one")
+        .fix("two", Span::new(a, 0, 2), "x");
+    let report = d.report(&sources);
+    assert_eq!(report.to_string(), "title");
+    assert_eq!(report.code().unwrap().to_string(), "M0101");
+    assert_eq!(report.severity(), Some(miette::Severity::Warning));
+    assert_eq!(report.help().unwrap().to_string(), "one\ntwo");
+    let labels: Vec<_> = report.labels().unwrap().collect();
+    assert_eq!((labels.len(), labels[0].label(), labels[0].offset()), (1, Some("this"), 7));
+    let source = report.source_code().unwrap();
+    let read = source.read_span(labels[0].inner(), 0, 0).unwrap();
+    assert_eq!((read.data(), read.line(), read.name()), (&b"batch"[..], 1, Some("a.mon")));
+    let related: Vec<_> = report.related().unwrap().collect();
+    assert_eq!((related.len(), related[0].to_string()), (1, "that".to_owned()));
+}

@@ -345,11 +345,16 @@ impl<'t> Scanner<'t> {
     fn open_string(&mut self, token: Token) {
         self.balanced = false;
         let end = token.start + token.text(self.text).trim_end().len();
-        self.report(
-            Diagnostic::error("M0003", "this string is never closed")
-                .label(Span::new(self.file, token.start, end), "a string ends on its line")
+        let span = Span::new(self.file, token.start, end);
+        let before = self.text.get(..token.start).unwrap_or("");
+        self.report(match before.ends_with("\"\"") {
+            true => Diagnostic::error("M0003", "`\"\"\"` opens no text of several lines")
+                .label(Span { start: span.start - 2, ..span }, "a string ends on its line")
+                .help("a line break inside is written `\\n`; a remark begins with `#`"),
+            false => Diagnostic::error("M0003", "this string is never closed")
+                .label(span, "a string ends on its line")
                 .help("add `\"` where it ends; a line break inside is written `\\n`"),
-        );
+        });
         self.unsure = true;
         // What was opened on this line was most probably closed inside the string.
         let line = self.line;

@@ -272,9 +272,8 @@ fn bad_spans_are_found() {
     let node =
         |inner: &str| format!("Item {{ span: Span {{ file: 7, start: 1, end: 4 }}, {inner} }}");
     let span = |start: usize, end: usize| {
-        format!(
-            "name: Ident {{ name: \"}} Span {{\", span: Span {{ file: 7, start: {start}, end: {end} }} }}"
-        )
+        let span = format!("Span {{ file: 7, start: {start}, end: {end} }}");
+        format!("name: Ident {{ name: \"}} Span {{\", span: {span} }}")
     };
     check_spans("aéaa", &node(&span(3, 4)));
     for (start, end) in [(0, 2), (3, 5), (2, 3), (4, 3), (3, 9)] {

@@ -205,7 +205,8 @@ train t {  # open
 
 #[test]
 fn imports_and_ops() {
-    let text = "use std.nn\nuse std.nn.{a, b,} as c\nuse \"x.mon\"\nuse \"y.rhai\" sha256 \"9f\" as y\n\
+    let text = "use std.nn\nuse std.nn.{a, b,} as c\nuse \"x.mon\"\n\
+                use \"y.rhai\" sha256 \"9f\" as y\n\
                 ## Largest of zero and x.\nop relu(x: f32[..]) -> f32[..]\n\
                 op sum[A, B = 2](x: f32[..], over: axis = _, keep: bool = false) -> float\n\
                 op no()\n";

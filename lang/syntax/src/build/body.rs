@@ -1,4 +1,4 @@
-//! What stands in braces: entries of bodies and records, statements of scripts.
+//! Entries of bodies.
 
 use monarch_diagnostic::{Diagnostic, Span};
 
@@ -37,7 +37,7 @@ impl<'t> Builder<'t> {
     }
 
     /// A comma ends an entry; two in a row, or one in front, end nothing.
-    fn comma(&mut self, part: &P<'t>, last: &mut Option<Span>) {
+    pub(super) fn comma(&mut self, part: &P<'t>, last: &mut Option<Span>) {
         let span = self.span(part);
         if last.is_some() {
             self.error(
@@ -49,19 +49,27 @@ impl<'t> Builder<'t> {
         *last = Some(span);
     }
 
-    /// `lr =` at the end of a line takes the next line's first word for its value.
+    /// A line that ends in `lr =` or in an operator takes the next line's first word for a value;
+    /// the `=` after that word tells.
     fn no_value_before(&mut self, junk: &P<'t>, before: Option<&Entry>) -> bool {
-        let Some(EntryKind::Assign(assign)) = before.map(|entry| &entry.kind) else { return false };
-        let (path, value) = (assign.path.span, assign.value.span);
-        let between = self.text.get(path.end as usize..value.start as usize).unwrap_or("");
-        let taken = matches!(assign.value.kind, ExprKind::Name(_)) && between.contains('\n');
-        if !taken || !junk.as_str().starts_with('=') {
+        let Some(entry) = before.filter(|_| junk.as_str().starts_with('=')) else { return false };
+        if self.silent() {
             return false;
         }
-        let end = path.end + between.trim_end().len() as u32;
-        let title = format!("`{}` has no value", assign.path.text());
-        let place = Span { start: path.start, end, ..path };
-        self.error(Diagnostic::error("M0001", title).label(place, "expected a value after `=`"));
+        let start = self.start(junk);
+        let text = self.text.get(..start).unwrap_or("").trim_end();
+        let word = text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
+        let (begin, end) = (entry.span.start as usize, text.len());
+        if word == end || word <= begin || !self.is_first_of_line(word) {
+            return false;
+        }
+        let end = self.last_end(begin, word);
+        let line = lex::line_start(self.text, end).max(begin);
+        let line = self.text.get(line..end).unwrap_or("").trim();
+        let title =
+            format!("expected a value after `{}`, found the end of the line", slip::clip(line));
+        let place = Span::new(self.file, end, end);
+        self.error(Diagnostic::error("M0001", title).label(place, "missing here"));
         true
     }
 
@@ -105,23 +113,51 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn junk_entry(&mut self, part: &P<'t>) {
-        let token = lex::next(self.text, self.start(part));
+    pub(super) fn junk_entry(&mut self, part: &P<'t>) {
+        let start = self.start(part);
+        let token = lex::next(self.text, start);
         let next = lex::next(self.text, token.end);
-        if matches!(next.text(self.text), "=" | ":")
-            && let Some(diagnostic) = slip::reserved(self.file, self.text, token)
-        {
+        let sets = matches!(next.text(self.text), "=" | ":");
+        if let (true, Some(diagnostic)) = (sets, slip::reserved(self.file, self.text, token)) {
             return self.error(diagnostic);
+        }
+        if sets && token.tok == lex::Tok::Str {
+            return self.quoted_name(token);
         }
         let help = match token.text(self.text) {
             word @ ("let" | "assert") => format!("`{word}` stands in scripts and at the top level"),
             word @ ("use" | "param" | "layer") => {
                 format!("`{word}` stands at the top level, at the beginning of a line")
             }
+            "if" if self.is_first_of_line(start) => {
+                "blocks are always there; a value may depend: `a = if b { c } else { d }`"
+                    .to_owned()
+            }
             "=" | "==" => "a setting is `name = value`".to_owned(),
+            _ if self.follows_thousand(token) => "digits are grouped with `_`: `1_000`".to_owned(),
             _ => String::new(),
         };
         self.junk(part, &help);
+    }
+
+    /// `{"a": 1}`
+    fn quoted_name(&mut self, token: lex::Token) {
+        let span = Span::new(self.file, token.start, token.end);
+        let name = token.text(self.text).trim_matches('"');
+        let title = format!("the name `{}` stands in quotes", slip::clip(name));
+        let diagnostic = Diagnostic::error("M0012", title).label(span, "a name, not a string");
+        let plain = name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+        self.error(match plain && !name.is_empty() && !lex::RESERVED.contains(&name) {
+            true => diagnostic.fix("write it without", span, name),
+            false => diagnostic,
+        });
+    }
+
+    /// `000` in `1,000`
+    fn follows_thousand(&self, token: lex::Token) -> bool {
+        let before = self.text.as_bytes().get(..token.start).unwrap_or(&[]);
+        let comma = matches!(before, [.., digit, b','] if digit.is_ascii_digit());
+        comma && token.tok == lex::Tok::Number && token.text(self.text).len() >= 3
     }
 
     pub(super) fn hook(&mut self, pair: P<'t>) -> Hook {
@@ -286,6 +322,15 @@ impl<'t> Builder<'t> {
             return;
         }
         let name = path.text();
+        let between = self.text.get(colon.end as usize..self.start(value)).unwrap_or("");
+        if between.contains('\n') {
+            let title = format!("the block `{name}` opens with `{{`, not with `:`");
+            return self.error(
+                Diagnostic::error("M0010", title)
+                    .label(colon, "`:` is for the shape of a weight and for types")
+                    .help(format!("write `{name} {{ .. }}`; how far lines are indented is free")),
+            );
+        }
         let space = self.text.get(..colon.start as usize).is_some_and(|text| text.ends_with(' '));
         let with = if space { "=" } else { " =" };
         let title = format!("`{name}` is set with `=`, not with `:`");
@@ -494,66 +539,6 @@ impl<'t> Builder<'t> {
                 .label(place, "expected `= value` or `{ .. }` after it")
                 .help("a list of names stands in brackets: `[a, b]`"),
         );
-    }
-
-    pub(super) fn record(&mut self, pair: P<'t>) -> Record {
-        let mut record = Record { spread: None, entries: Vec::new() };
-        let mut siblings = Siblings::default();
-        let mut comma = Some(self.span(&pair));
-        for part in pair.into_inner() {
-            let before = siblings.failed.is_some();
-            self.sibling(&mut siblings, part, |this, part| match part.as_rule() {
-                Rule::comma if before => {}
-                Rule::comma => this.comma(&part, &mut comma),
-                _ => {
-                    comma = None;
-                    this.record_entry(part, &mut record);
-                }
-            });
-        }
-        record
-    }
-
-    fn record_entry(&mut self, part: P<'t>, record: &mut Record) {
-        match part.as_rule() {
-            Rule::spread => {
-                let start = self.start(&part);
-                let dots = Span::new(self.file, start, start + 2);
-                match part.into_inner().next() {
-                    Some(path) if path.as_rule() == Rule::path => {
-                        if record.spread.is_some() || !record.entries.is_empty() {
-                            let title = "`..` stands once, before everything else";
-                            self.error(
-                                Diagnostic::error("M0001", title).label(dots, "not expected here"),
-                            );
-                        }
-                        record.spread = Some(self.path(&path));
-                    }
-                    Some(hole) => self.missing(&hole, dots, "a name", ".."),
-                    None => {}
-                }
-            }
-            Rule::named => {
-                for (span, kind) in self.named(part) {
-                    record.entries.push(match kind {
-                        EntryKind::Assign(assign) => RecordEntry::Assign(assign),
-                        EntryKind::Rule(rule) => RecordEntry::Rule(rule),
-                        EntryKind::Broken(broken) => RecordEntry::Broken(broken),
-                        _ => {
-                            self.error(
-                                Diagnostic::error("M0001", "a record holds only `name = value`")
-                                    .label(span, "cannot stand in a record"),
-                            );
-                            RecordEntry::Broken(Broken { span, keyword: None, name: None })
-                        }
-                    });
-                }
-            }
-            _ => {
-                self.junk_entry(&part);
-                record.entries.push(RecordEntry::Broken(self.broken(&part)));
-            }
-        }
     }
 }
 

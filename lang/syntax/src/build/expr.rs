@@ -258,6 +258,7 @@ impl<'t> Builder<'t> {
                     }
                     hole => {
                         if let Some(hole) = hole {
+                            self.number_with_dot(&left.expr, span);
                             self.missing(&hole, span, "a name or `*`", ".");
                         }
                         span = before;
@@ -274,6 +275,18 @@ impl<'t> Builder<'t> {
                 operand.expr
             }
             None => broken(Span::default()),
+        }
+    }
+
+    /// `1.`
+    fn number_with_dot(&mut self, base: &Expr, span: Span) {
+        if let ExprKind::Number(number) = &base.kind {
+            let whole = format!("{}.0", number.raw);
+            self.error(
+                Diagnostic::error("M0001", format!("`{}.` is not a number", number.raw))
+                    .label(span, "a digit belongs after the dot")
+                    .fix(format!("write `{whole}`"), span, whole),
+            );
         }
     }
 

@@ -3,6 +3,7 @@
 mod body;
 mod expr;
 mod item;
+mod record;
 mod script;
 mod shape;
 mod token;
@@ -245,13 +246,33 @@ impl<'t> Builder<'t> {
             return self.error(diagnostic);
         }
         let token = lex::next(self.text, at);
-        let title = format!("unexpected {}", slip::found(self.text, token));
         let span = Span::new(self.file, token.start, token.end);
+        if let Some(diagnostic) = self.habit(token, span) {
+            return self.error(diagnostic);
+        }
+        let found = slip::found(self.text, token);
+        let title = format!("unexpected {}", found.strip_prefix("a ").unwrap_or(&found));
         let mut diagnostic = Diagnostic::error("M0001", title).label(span, "not expected here");
         if !hint.is_empty() {
             diagnostic = diagnostic.help(hint);
         }
         self.error(diagnostic);
+    }
+
+    /// Habits that only show in what stands before.
+    fn habit(&self, token: lex::Token, span: Span) -> Option<Diagnostic> {
+        let before = self.text.get(..token.start).unwrap_or("");
+        if token.text(self.text) == "if" && !self.is_first_of_line(token.start) {
+            let title = "a choice is written `if a { b } else { c }`";
+            return Some(Diagnostic::error("M0012", title).label(span, "`if` comes first"));
+        }
+        let prefixed = before.ends_with(|c: char| c.is_ascii_alphanumeric());
+        if token.tok == lex::Tok::Str && prefixed {
+            let title = "a string has no letters in front of it";
+            let diagnostic = Diagnostic::error("M0012", title).label(span, "begins here");
+            return Some(diagnostic.help("`{name}` in a string stands for a value as it is"));
+        }
+        None
     }
 
     /// The span of junk without the spaces at its end.
