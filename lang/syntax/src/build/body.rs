@@ -4,8 +4,8 @@ use monarch_diagnostic::{Diagnostic, Span};
 
 use super::{Builder, P, Siblings, with_docs};
 use crate::ast::{
-    Assign, Block, Body, Broken, Entry, EntryKind, Expr, ExprKind, Func, Hook, Ident, Path, Record,
-    RecordEntry, Rule as AxisRule, Script, TensorType, Weight,
+    Assign, Block, Body, Broken, Entry, EntryKind, Expr, ExprKind, Func, Hook, Ident, Path,
+    Rule as AxisRule, Script, TensorType, Weight,
 };
 use crate::lex;
 use crate::parse::Rule;
