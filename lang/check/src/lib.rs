@@ -3,15 +3,212 @@
 //! Invariants
 //! - Pure: files are seen through [`World`] alone; no clock, no environment, no sockets. The same
 //!   files give the same program and the same diagnostics, in the same order.
-//! - Never fails: `(Option<Program>, Vec<Diagnostic>)`. All mistakes of a file in one go, one
+//! - Never fails: there is always an answer, with all mistakes of a program in one go, one
 //!   diagnostic per cause. A program is handed out only if there is no error.
 //! - Nothing is ignored: a name, setting, unit or event that is not known is an error; what is
 //!   known and not built yet says so.
 //! - A layer is checked once, with symbols for its sizes, whether or not anything uses it.
 //! - Knows nothing of devices, of how graphs are differentiated or of how a job is run.
 
+mod apply;
+mod calls;
+mod data;
+mod einops;
+mod function;
 pub mod hir;
+mod init;
+mod later;
+mod layers;
+pub mod library;
+mod load;
+mod models;
+mod objective;
+mod operators;
+mod ops;
+mod params;
 pub mod poly;
+pub mod registry;
+mod rules;
+mod schedule;
+mod scope;
+mod settings;
+mod state;
+mod statics;
+mod tests_block;
+mod train;
+mod types;
+mod units;
+mod weights;
 pub mod world;
 
+use monarch_diagnostic::{Diagnostic, Sources};
+pub use params::ParamHelp;
+use scope::{Checker, Lazy};
 pub use world::{TensorFact, TextFacts, World, WorldError};
+
+/// The answer to [`check`].
+pub struct Checked {
+    /// None if a diagnostic is an error.
+    pub program: Option<hir::Program>,
+    /// In the order of the text, files as they were read.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The texts that spans refer to.
+    pub sources: Sources,
+}
+
+/// More than these in one answer help nobody.
+const MAX_DIAGNOSTICS: usize = 100;
+
+/// Checks the program at `path`.
+///
+/// `overrides` are params from the command line, by name, with their values as text; `reserved`
+/// are the names of options that a param may not take.
+pub fn check(
+    world: &dyn World,
+    path: &str,
+    overrides: &[(String, String)],
+    reserved: &[&str],
+) -> Checked {
+    let mut loaded = load::load(world, path);
+    let places = params::command_line(&mut loaded, overrides);
+    let mut checker = Checker::new(world, &loaded);
+    let program = checker.run(overrides, &places, reserved);
+    let mut diagnostics = std::mem::take(&mut checker.diagnostics);
+    drop(checker);
+    diagnostics.splice(0..0, loaded.diagnostics.iter().cloned());
+    let program = finish(&mut diagnostics, program);
+    let sources = loaded.sources;
+    let program = program.map(|p| hir::Program { sources: sources.clone(), ..p });
+    Checked { program, diagnostics, sources }
+}
+
+/// The params of a program, for `--help`; and what is wrong with its syntax.
+pub fn params(world: &dyn World, path: &str) -> (Vec<ParamHelp>, Vec<Diagnostic>, Sources) {
+    let loaded = load::load(world, path);
+    (params::help(&loaded), loaded.diagnostics, loaded.sources)
+}
+
+/// Orders the diagnostics, removes repetitions, and keeps the program only if there is no error.
+fn finish(
+    diagnostics: &mut Vec<Diagnostic>,
+    program: Option<hir::Program>,
+) -> Option<hir::Program> {
+    let place = |d: &Diagnostic| d.span().map(|s| (s.file, s.start, s.end));
+    diagnostics.sort_by_key(|d| place(d));
+    diagnostics.dedup_by(|a, b| a.code == b.code && place(a) == place(b) && a.title == b.title);
+    let wrong = diagnostics.iter().any(Diagnostic::is_error);
+    if !wrong && program.is_none() {
+        // An invariant of this crate is broken; the user must not be left without a word.
+        diagnostics.push(Diagnostic::error("M0000", "the check stopped without saying why"));
+    }
+    if diagnostics.len() > MAX_DIAGNOSTICS {
+        // Errors first, so that none is lost behind remarks.
+        diagnostics.sort_by_key(|d| (d.severity, place(d)));
+        let more = diagnostics.len() - MAX_DIAGNOSTICS;
+        diagnostics.truncate(MAX_DIAGNOSTICS);
+        diagnostics.push(Diagnostic::note("M0099", format!("and {more} more")));
+    }
+    program.filter(|_| !wrong)
+}
+
+impl<'a> Checker<'a> {
+    fn new(world: &'a dyn World, loaded: &'a load::Loaded) -> Checker<'a> {
+        Checker {
+            world,
+            loaded,
+            diagnostics: Vec::new(),
+            scopes: Vec::new(),
+            prelude: Default::default(),
+            test_prelude: Default::default(),
+            params: Vec::new(),
+            lets: Vec::new(),
+            layers: Vec::new(),
+            ops: Vec::new(),
+            tests: Vec::new(),
+            models: Vec::new(),
+            datas: Vec::new(),
+            trains: Vec::new(),
+            clusters: Vec::new(),
+            plans: Vec::new(),
+            sweeps: Vec::new(),
+            state: Default::default(),
+        }
+    }
+
+    fn run(
+        &mut self,
+        overrides: &[(String, String)],
+        places: &[(monarch_graph::Span, monarch_graph::Span)],
+        reserved: &[&str],
+    ) -> Option<hir::Program> {
+        self.collect();
+        self.state.params = self.params.iter().map(|_| Lazy::Waiting).collect();
+        self.state.lets = self.lets.iter().map(|_| Lazy::Waiting).collect();
+        self.state.datas = self.datas.iter().map(|_| Lazy::Waiting).collect();
+        self.state.models = self.models.iter().map(|_| Lazy::Waiting).collect();
+        self.take_overrides(overrides, places);
+        self.check_params(reserved);
+        for id in 0..self.lets.len() {
+            self.let_value(id);
+        }
+        self.check_layers();
+        self.check_recursion();
+        self.check_datas();
+        self.check_models();
+        self.check_forwards();
+        self.settle();
+        let clusters = self.check_clusters();
+        let job = self.check_trains();
+        self.check_plans();
+        self.check_sweeps();
+        self.check_tests();
+        self.unused();
+        if !self.trains.is_empty() && job.is_none() {
+            return None;
+        }
+        Some(hir::Program {
+            sources: Sources::new(),
+            params: self.finished_params(),
+            layers: self.finished_layers()?,
+            models: self.finished_models()?,
+            clusters: clusters?,
+            job,
+            settings: std::mem::take(&mut self.state.settings),
+        })
+    }
+
+    fn finished_models(&mut self) -> Option<Vec<hir::Model>> {
+        (0..self.models.len()).map(|id| self.model_value(id)).collect()
+    }
+
+    fn finished_layers(&self) -> Option<Vec<hir::LayerDef>> {
+        let all = self.state.layers.iter().enumerate();
+        all.map(|(id, state)| {
+            let ast = self.layers[id].ast;
+            let field = |f: &layers::Field| hir::FieldDef {
+                name: f.name.clone(),
+                span: f.span,
+                symbol: f.symbol,
+            };
+            let weight = |w: &layers::Weight| {
+                Some(hir::WeightDef {
+                    name: w.name.clone(),
+                    span: w.span,
+                    axes: w.axes.clone()?,
+                    exists: w.exists.clone(),
+                })
+            };
+            Some(hir::LayerDef {
+                name: ast.name.name.clone(),
+                span: ast.name.span,
+                symbols: state.symbols.clone(),
+                fixed: state.fixed,
+                fields: state.fields.iter().map(field).collect(),
+                weights: state.weights.iter().map(weight).collect::<Option<_>>()?,
+                subs: state.subs.iter().map(|s| s.def.clone()).collect::<Option<_>>()?,
+                forward: state.done.clone()?,
+            })
+        })
+        .collect()
+    }
+}

@@ -6,8 +6,10 @@ use std::fmt;
 /// Largest program text that is read.
 pub const MAX_PROGRAM_BYTES: u64 = 16 << 20;
 
-/// What a check may ask of the outside. Paths are relative to the program's file unless absolute,
-/// with `/` between parts.
+/// What a check may ask of the outside.
+///
+/// Paths have `/` between parts. A path in a program is relative to the file that holds it; the
+/// check has joined the two before it asks, so the world sees paths as good as the program's own.
 pub trait World {
     /// The whole file; an error when it is longer than `limit_bytes`.
     fn read(&self, path: &str, limit_bytes: u64) -> Result<Vec<u8>, WorldError>;

@@ -1,0 +1,218 @@
+//! `on eval.accuracy(above = 98%) => stop`, and blocks `cluster`.
+
+use crate::hir::{Cluster, Unit, Value};
+use crate::registry::{ACTIONS, CLUSTER, EVENTS};
+use crate::scope::{Checker, In, with_near};
+use crate::settings::Settings;
+use crate::statics::{show, type_of};
+use monarch_diagnostic::{Diagnostic, suggest};
+use monarch_graph::{Action, Rule};
+use monarch_syntax::ast::{self, Expr, ExprKind, Ident};
+
+impl<'a> Checker<'a> {
+    pub fn rules(
+        &mut self,
+        file: u32,
+        given: &Settings<'a>,
+        metrics: &[String],
+        evaluates: bool,
+    ) -> Option<Vec<Rule>> {
+        let mut known = vec!["loss".to_owned()];
+        if evaluates || given.blocks.contains_key("eval") {
+            known.push("eval.loss".to_owned());
+            known.extend(metrics.iter().map(|m| format!("eval.{m}")));
+        }
+        let mut out = Some(Vec::new());
+        for hook in &given.hooks {
+            match (self.rule(file, hook, &known), &mut out) {
+                (Some(rule), Some(list)) => list.push(rule),
+                _ => out = None,
+            }
+        }
+        out
+    }
+
+    fn rule(&mut self, file: u32, hook: &'a ast::Hook, known: &[String]) -> Option<Rule> {
+        let event = hook.event.text();
+        let is_metric = known.contains(&event);
+        if !is_metric && !EVENTS.contains(&event.as_str()) {
+            self.unknown_event(&hook.event, known);
+            return None;
+        }
+        if let ExprKind::Rhai(rhai) = &hook.action.kind {
+            self.report(
+                Diagnostic::error("M0905", "hooks in Rhai are not built yet")
+                    .label(rhai.span, "this hook")
+                    .help("`on metric(above = ..) => stop` and `=> checkpoint` are"),
+            );
+            return None;
+        }
+        if !is_metric {
+            self.report(
+                Diagnostic::error("M0905", format!("waiting for `{event}` is not built yet"))
+                    .label(hook.event.span, "this event")
+                    .help(format!("rules on metrics are: {}", known.join(", "))),
+            );
+            return None;
+        }
+        let action = self.action(&hook.action);
+        let (mut above, mut below) = (None, None);
+        for arg in &hook.args {
+            let slot = match arg.name.as_ref().map(|n| n.name.as_str()) {
+                Some("above") => &mut above,
+                Some("below") => &mut below,
+                _ => {
+                    self.rule_arg(arg);
+                    return None;
+                }
+            };
+            let value = self.plain_value(file, &arg.value)?;
+            let number = match &value {
+                Value::Quantity(q) if q.unit == Unit::Share => Some(q.amount),
+                other => other.number(),
+            };
+            match number {
+                Some(n) => *slot = Some(n),
+                None => {
+                    let title = format!("a bound is a number or a share, not {}", show(&value));
+                    self.report(
+                        Diagnostic::error("M0103", title)
+                            .label(arg.value.span, type_of(&value).noun()),
+                    );
+                    return None;
+                }
+            }
+        }
+        if above.is_none() && below.is_none() {
+            self.report(
+                Diagnostic::error("M0118", format!("when should `{event}` do this?"))
+                    .label(hook.event.span, "no bound")
+                    .help(format!("write `on {event}(above = 98%) => ..` or `below`")),
+            );
+            return None;
+        }
+        Some(Rule { metric: event, above, below, action: action?, span: hook.span })
+    }
+
+    fn rule_arg(&mut self, arg: &ast::Arg) {
+        match &arg.name {
+            Some(name) => {
+                let title = format!("a rule has no `{}`", name.name);
+                let d = Diagnostic::error("M0117", title).label(name.span, "unknown argument");
+                let all = ["above", "below"].into_iter();
+                self.report(with_near(d, name, all, "it has"));
+            }
+            None => self.report(
+                Diagnostic::error("M0118", "a bound says which side it is on")
+                    .label(arg.span, "`above` or `below`?"),
+            ),
+        }
+    }
+
+    fn unknown_event(&mut self, event: &ast::Path, known: &[String]) {
+        let text = event.text();
+        let all = EVENTS.iter().copied().chain(known.iter().map(String::as_str));
+        let near = suggest(&text, all.clone());
+        // The part that is wrong: `eval.acuracy` is right up to the dot.
+        let good = |n: usize| {
+            let head: Vec<&str> = event.parts[..n].iter().map(|p| p.name.as_str()).collect();
+            let head = format!("{}.", head.join("."));
+            all.clone().any(|e| e.starts_with(&head))
+        };
+        let n = (1..event.parts.len()).take_while(|n| good(*n)).last().unwrap_or(0);
+        let at = event.parts.get(n).map_or(event.span, |p| p.span);
+        let d = Diagnostic::error("M0110", format!("nothing called `{text}` ever happens"))
+            .label(at, "unknown event");
+        let others: Vec<&str> = all.filter(|e| Some(*e) != near).collect();
+        let d = match near {
+            Some(near) => {
+                let help = format!("did you mean `{near}`? also: {}", others.join(", "));
+                d.fix(help, event.span, near)
+            }
+            None => d.help(format!("there are: {}", others.join(", "))),
+        };
+        self.report(d);
+    }
+
+    fn action(&mut self, expr: &Expr) -> Option<Action> {
+        let expr = match &crate::calls::bare(expr).kind {
+            ExprKind::Call(callee, args) if args.is_empty() => callee,
+            _ => expr,
+        };
+        let Some(name) = crate::calls::as_name(expr) else {
+            self.report(
+                Diagnostic::error("M0905", "this action is not built yet")
+                    .label(expr.span, "`stop` and `checkpoint` are"),
+            );
+            return None;
+        };
+        match name.name.as_str() {
+            "stop" => Some(Action::Stop),
+            "checkpoint" => Some(Action::Checkpoint),
+            "note" | "set" | "rollback" | "pause" => {
+                self.report(
+                    Diagnostic::error("M0905", format!("`{}` is not built yet", name.name))
+                        .label(name.span, "`stop` and `checkpoint` are"),
+                );
+                None
+            }
+            _ => {
+                let title = format!("no rule can `{}`", name.name);
+                let d = Diagnostic::error("M0110", title).label(name.span, "unknown action");
+                self.report(with_near(d, name, ACTIONS.iter().copied(), "it can"));
+                None
+            }
+        }
+    }
+
+    pub fn check_clusters(&mut self) -> Option<Vec<Cluster>> {
+        let mut out = Some(Vec::new());
+        for id in 0..self.clusters.len() {
+            let In { file, ast, .. } = self.clusters[id];
+            match (self.cluster(file, ast), &mut out) {
+                (Some(cluster), Some(list)) => list.push(cluster),
+                _ => out = None,
+            }
+        }
+        out
+    }
+
+    fn cluster(&mut self, file: u32, block: &'a ast::Block) -> Option<Cluster> {
+        if let Some(value) = &block.value {
+            self.report(
+                Diagnostic::error("M0101", "a `cluster` has settings, not a value")
+                    .label(value.span, "not here"),
+            );
+        }
+        let given = self.settings(&CLUSTER, block.body.as_ref());
+        let count = |this: &mut Self, name: &str| match given.values.get(name) {
+            None => Some(None),
+            Some(e) => {
+                let n = this.whole_setting(file, &format!("cluster.{name}"), e, 1)?;
+                if n > 4096 {
+                    let title = format!("`{name}` is at most 4096, not {n}");
+                    this.report(Diagnostic::error("M0112", title).label(e.span, "too many"));
+                    return None;
+                }
+                Some(Some(n as u32))
+            }
+        };
+        let workers = count(self, "workers");
+        let threads = count(self, "threads");
+        let text = |this: &mut Self, name: &str| match given.values.get(name) {
+            None => Some(None),
+            Some(e) => this.text_setting(file, &format!("cluster.{name}"), e).map(Some),
+        };
+        let listen = text(self, "listen");
+        let key = text(self, "key");
+        let name: &Ident = block.name.as_ref()?;
+        Some(Cluster {
+            name: name.name.clone(),
+            workers: workers?,
+            threads: threads?,
+            listen: listen?,
+            key: key?,
+            span: name.span,
+        })
+    }
+}

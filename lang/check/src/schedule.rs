@@ -1,0 +1,407 @@
+//! Optimizers and learning rates.
+
+use crate::hir::{Quantity, Unit, Value};
+use crate::registry::TRAIN;
+use crate::scope::{Checker, Entity};
+use crate::settings::Settings;
+use crate::statics::{show, type_of};
+use crate::train::Pace;
+use monarch_diagnostic::Diagnostic;
+use monarch_graph::{Curve, Optimizer, OptimizerKind, Piece, Schedule, Span};
+use monarch_syntax::ast::{self, Arg, BinaryOp, Expr, ExprKind};
+
+/// `optim = AdamW(..)`
+pub(crate) struct OptimValue<'a> {
+    pub optimizer: Optimizer,
+    /// Its first argument.
+    pub lr: Option<&'a Expr>,
+}
+
+/// A piece of a schedule before its length is known.
+struct PieceSpec {
+    name: String,
+    to: f64,
+    from: Option<f64>,
+    length: Option<(Quantity, Span)>,
+    span: Span,
+}
+
+impl<'a> Checker<'a> {
+    /// The function of the library that a call names, if it gives `kind`.
+    fn library_call(
+        &mut self,
+        file: u32,
+        expr: &'a Expr,
+        kind: &str,
+        needed: &str,
+    ) -> Option<(usize, &'a [Arg])> {
+        let (callee, args): (&Expr, &'a [Arg]) = match &crate::calls::bare(expr).kind {
+            ExprKind::Call(callee, args) => (callee, args),
+            ExprKind::Broken => return None,
+            _ => (expr, &[]),
+        };
+        let (name, entity) = match &crate::calls::bare(callee).kind {
+            ExprKind::Name(name) => (name, self.lookup(file, &name.name)),
+            ExprKind::Member(base, member) => {
+                let module = crate::calls::as_name(base).and_then(|n| self.lookup(file, &n.name));
+                match module {
+                    Some(Entity::Module(id)) => (member, Some(self.member_of(id, member))),
+                    _ => return self.no_library_call(expr, needed),
+                }
+            }
+            _ => return self.no_library_call(expr, needed),
+        };
+        match entity {
+            Some(Entity::Op(op)) if self.op_result(op) == Some(kind) => Some((op, args)),
+            Some(Entity::Op(_)) => {
+                let title = format!("`{}` is not {needed}", name.name);
+                self.report(Diagnostic::error("M0124", title).label(name.span, "another function"));
+                None
+            }
+            Some(other) => {
+                self.wrong_entity(name, other, needed);
+                None
+            }
+            None => {
+                let more = ["AdamW", "SGD", "constant", "warmup", "cosine", "linear"];
+                let near = monarch_diagnostic::suggest(&name.name, more);
+                let exists = near.is_some_and(|n| self.lookup(file, n).is_none());
+                match (near, exists) {
+                    (Some(near), true) => {
+                        let title = format!("nothing here is called `{}`", name.name);
+                        self.report(
+                            Diagnostic::error("M0106", title)
+                                .label(name.span, "unknown name")
+                                .help(format!("did you mean `{near}`? add `use std.optim.{near}`")),
+                        );
+                    }
+                    _ => self.unknown_name(file, name, &[]),
+                }
+                None
+            }
+        }
+    }
+
+    fn no_library_call<T>(&mut self, expr: &Expr, needed: &str) -> Option<T> {
+        let title = format!("{needed} is needed here");
+        self.report(Diagnostic::error("M0124", title).label(expr.span, "something else"));
+        None
+    }
+
+    pub fn optimizer(&mut self, file: u32, expr: &'a Expr) -> Option<OptimValue<'a>> {
+        self.state.read.clear();
+        let (op, args) = self.library_call(file, expr, "optimizer", "an optimizer")?;
+        let matched = self.match_op(op, expr.span, args, 0)?;
+        let ast = self.ops[op].ast;
+        let mut lr = None;
+        let mut numbers: Vec<(String, Option<Vec<f64>>)> = Vec::new();
+        let mut fine = true;
+        for (field, arg) in ast.fields.iter().zip(&matched) {
+            let name = field.name.name.clone();
+            if name == "lr" {
+                lr = arg.map(|a| &a.value);
+                continue;
+            }
+            let found = match arg {
+                Some(arg) => self.optim_number(file, &name, &arg.value),
+                None => self.optim_default(op, field),
+            };
+            match found {
+                Some(found) => numbers.push((name, found)),
+                None => fine = false,
+            }
+        }
+        self.remember("train.optim", expr);
+        if !fine {
+            return None;
+        }
+        let all = |n: &str| numbers.iter().find(|x| x.0 == n).and_then(|x| x.1.clone());
+        let one = |n: &str| all(n).and_then(|v| v.first().copied());
+        let kind = match self.op_name(op) {
+            "SGD" => OptimizerKind::Sgd { momentum: one("momentum")?, decay: one("decay")? },
+            _ => {
+                let betas = all("betas")?;
+                let [beta1, beta2] = betas.as_slice() else { return None };
+                let (beta1, beta2) = (*beta1, *beta2);
+                OptimizerKind::AdamW { beta1, beta2, eps: one("eps")?, decay: one("decay")? }
+            }
+        };
+        Some(OptimValue { optimizer: Optimizer { kind, clip: one("clip") }, lr })
+    }
+
+    /// A default of the library: outer None never happens, inner None is `none`.
+    fn optim_default(&mut self, op: usize, field: &'a ast::Field) -> Option<Option<Vec<f64>>> {
+        let default = field.default.as_ref()?;
+        if crate::calls::as_name(default).is_some_and(|n| n.name == "none") {
+            return Some(None);
+        }
+        let file = self.ops[op].file;
+        let value = self.plain_value(file, default)?;
+        Some(Some(floats(&value)?))
+    }
+
+    fn optim_number(&mut self, file: u32, name: &str, expr: &Expr) -> Option<Option<Vec<f64>>> {
+        if name == "clip" && crate::calls::as_name(expr).is_some_and(|n| n.name == "none") {
+            return Some(None);
+        }
+        let value = self.plain_value(file, expr)?;
+        let found = floats(&value);
+        let one = |low: f64, high: f64| {
+            found.as_ref().is_some_and(|v| v.len() == 1 && v[0] >= low && v[0] < high)
+        };
+        let (fine, needs) = match name {
+            "betas" => (
+                matches!(&found, Some(v) if v.len() == 2
+                    && v.iter().all(|b| (0.0..1.0).contains(b))),
+                "two numbers from 0 to below 1",
+            ),
+            "momentum" => (one(0.0, 1.0), "a number from 0 to below 1"),
+            "eps" | "clip" => (one(f64::MIN_POSITIVE, f64::INFINITY), "a number above 0"),
+            _ => (one(0.0, f64::INFINITY), "a number from 0"),
+        };
+        if fine {
+            return Some(found);
+        }
+        let title = format!("`{name}` is {needs}, not {}", show(&value));
+        self.report(Diagnostic::error("M0112", title).label(expr.span, type_of(&value).noun()));
+        None
+    }
+
+    pub fn schedule(
+        &mut self,
+        file: u32,
+        block: &'a ast::Block,
+        given: &Settings<'a>,
+        optim: Option<&Option<OptimValue<'a>>>,
+        pace: Option<Pace>,
+        steps: Option<u64>,
+    ) -> Option<Schedule> {
+        let own = given.values.get("lr").copied();
+        let inner = optim.and_then(|o| o.as_ref()).and_then(|o| o.lr);
+        let expr = match (own, inner) {
+            (Some(a), Some(b)) => {
+                self.report(
+                    Diagnostic::error("M0504", "the learning rate is given twice")
+                        .label(b.span, "again here")
+                        .label(a.span, "first here")
+                        .help("take it out of the optimizer"),
+                );
+                return None;
+            }
+            (Some(e), None) | (None, Some(e)) => e,
+            (None, None) => {
+                if matches!(optim, Some(Some(_))) {
+                    self.missing(block, &TRAIN, "lr", given);
+                }
+                return None;
+            }
+        };
+        self.state.read.clear();
+        let mut specs = Vec::new();
+        let fine = self.pieces(file, expr, &mut specs);
+        self.remember("train.lr", expr);
+        if !fine {
+            return None;
+        }
+        self.resolve_pieces(given, &specs, pace, steps)
+    }
+
+    /// The pieces of a chain, in order. False if something was reported.
+    fn pieces(&mut self, file: u32, expr: &'a Expr, out: &mut Vec<PieceSpec>) -> bool {
+        match &crate::calls::bare(expr).kind {
+            ExprKind::Binary(BinaryOp::Then, _, a, b) => {
+                let first = self.pieces(file, a, out);
+                self.pieces(file, b, out) && first
+            }
+            ExprKind::Call(callee, args) if !is_math(callee) => {
+                match self.piece(file, expr, args) {
+                    Some(piece) => {
+                        out.push(piece);
+                        true
+                    }
+                    None => false,
+                }
+            }
+            _ => {
+                let Some(value) = self.plain_value(file, expr) else { return false };
+                match value.number().filter(|x| *x >= 0.0) {
+                    Some(to) => {
+                        let (name, span) = ("constant".to_owned(), expr.span);
+                        out.push(PieceSpec { name, to, from: None, length: None, span });
+                        true
+                    }
+                    None => {
+                        let title =
+                            format!("a learning rate is a number from 0, not {}", show(&value));
+                        self.report(
+                            Diagnostic::error("M0111", title)
+                                .label(expr.span, type_of(&value).noun()),
+                        );
+                        false
+                    }
+                }
+            }
+        }
+    }
+
+    fn piece(&mut self, file: u32, expr: &'a Expr, _args: &'a [Arg]) -> Option<PieceSpec> {
+        let (op, args) = self.library_call(file, expr, "schedule", "a schedule")?;
+        let name = self.op_name(op).to_owned();
+        let matched = self.match_op(op, expr.span, args, 0)?;
+        let ast = self.ops[op].ast;
+        let mut piece = PieceSpec { name, to: 0.0, from: None, length: None, span: expr.span };
+        let mut fine = true;
+        for (field, arg) in ast.fields.iter().zip(matched) {
+            let Some(arg) = arg else { continue };
+            let value = self.plain_value(file, &arg.value);
+            let Some(value) = value else {
+                fine = false;
+                continue;
+            };
+            let at = arg.value.span;
+            match (field.name.name.as_str(), &value) {
+                ("length", Value::Quantity(q))
+                    if !matches!(q.unit, Unit::Bytes | Unit::Seconds | Unit::BytesPerSecond) =>
+                {
+                    piece.length = Some((*q, at));
+                }
+                ("length", other) => {
+                    let title = format!(
+                        "a length is steps, epochs, tokens or a share, not {}",
+                        show(other)
+                    );
+                    self.report(
+                        Diagnostic::error("M0103", title)
+                            .label(at, type_of(other).noun())
+                            .help("`100 steps`, or `2%` of the run"),
+                    );
+                    fine = false;
+                }
+                (what, v) => match v.number().filter(|x| *x >= 0.0) {
+                    Some(x) if what == "from" => piece.from = Some(x),
+                    Some(x) => piece.to = x,
+                    None => {
+                        let title = format!("`{what}` is a number from 0, not {}", show(v));
+                        self.report(Diagnostic::error("M0111", title).label(at, type_of(v).noun()));
+                        fine = false;
+                    }
+                },
+            }
+        }
+        fine.then_some(piece)
+    }
+
+    fn resolve_pieces(
+        &mut self,
+        given: &Settings<'a>,
+        specs: &[PieceSpec],
+        pace: Option<Pace>,
+        steps: Option<u64>,
+    ) -> Option<Schedule> {
+        let (pace, steps) = (pace?, steps?);
+        let mut pieces = Vec::new();
+        let mut at = 0u64;
+        let mut value: Option<f64> = None;
+        for (i, spec) in specs.iter().enumerate() {
+            let is_last = i + 1 == specs.len();
+            let length = match &spec.length {
+                None if is_last => steps.saturating_sub(at),
+                None => {
+                    let title = format!("`{}` does not say how long it lasts", spec.name);
+                    self.report(
+                        Diagnostic::error("M0502", title)
+                            .label(spec.span, "only the last piece may go on to the end")
+                            .help("give it a length: `100 steps`, or `2%` of the run"),
+                    );
+                    return None;
+                }
+                Some((q, span)) => {
+                    let length = piece_steps(*q, pace, steps);
+                    let end = at.saturating_add(length);
+                    let short = end > steps || (end == steps && !is_last);
+                    if short {
+                        self.run_too_short(given, spec, *q, *span, length, steps, pace);
+                        return None;
+                    }
+                    length
+                }
+            };
+            let from = spec.from.or(value);
+            let curve = match (spec.name.as_str(), from) {
+                ("constant", _) => Curve::Constant(spec.to),
+                ("warmup", _) => Curve::Warmup { to: spec.to },
+                ("cosine", Some(from)) => Curve::Cosine { from, to: spec.to },
+                ("linear", Some(from)) => Curve::Linear { from, to: spec.to },
+                (name, _) => {
+                    let title = format!("`{name}` has nothing to start from");
+                    self.report(
+                        Diagnostic::error("M0502", title)
+                            .label(spec.span, "the first piece")
+                            .help(format!("say it: `{name}(from = 1e-3, to = ..)`")),
+                    );
+                    return None;
+                }
+            };
+            pieces.push(Piece { curve, length });
+            value = Some(spec.to);
+            at += length;
+        }
+        Some(Schedule { pieces })
+    }
+
+    fn run_too_short(
+        &mut self,
+        given: &Settings<'a>,
+        spec: &PieceSpec,
+        q: Quantity,
+        at: Span,
+        length: u64,
+        steps: u64,
+        pace: Pace,
+    ) {
+        let title = match spec.name.as_str() {
+            "warmup" => "the run ends before its warmup does".to_owned(),
+            name => format!("the run ends before its `{name}` does"),
+        };
+        let tokens = length as f64 * (pace.batch * pace.tokens_per_sample) as f64;
+        let label = match (q.unit, pace.tokens_per_sample) {
+            (Unit::Steps, 1) => format!("{length} steps"),
+            _ => {
+                let t = Quantity { amount: tokens, unit: Unit::Tokens };
+                format!("{length} steps = {}", crate::units::show(t))
+            }
+        };
+        let mut d = Diagnostic::error("M0503", title).label(at, label);
+        if let Some(until) = given.values.get("until") {
+            let mut place = (until.span, format!("the run is {steps} steps"));
+            if let Some(name) = crate::calls::as_name(until)
+                && let Some(Entity::Param(id)) = self.lookup(until.span.file, &name.name)
+            {
+                place.0 = self.param_label(id).0;
+            }
+            d = d.label(place.0, place.1);
+        }
+        self.report(
+            d.help(format!("shorten it, or say it as a share of the run: `{}(.., 2%)`", spec.name)),
+        );
+    }
+}
+
+fn is_math(callee: &Expr) -> bool {
+    crate::calls::as_name(callee).is_some_and(|n| crate::statics::math_fn(&n.name).is_some())
+}
+
+fn piece_steps(q: Quantity, pace: Pace, steps: u64) -> u64 {
+    let exact = match q.unit {
+        Unit::Share => q.amount * steps as f64,
+        _ => pace.steps(q).unwrap_or(0.0),
+    };
+    exact.round().clamp(1.0, 1e15) as u64
+}
+
+fn floats(value: &Value) -> Option<Vec<f64>> {
+    match value {
+        Value::List(items) => items.iter().map(Value::number).collect(),
+        other => other.number().map(|x| vec![x]),
+    }
+}

@@ -1,0 +1,279 @@
+//! Settings of a block: only known ones, each once, each in its form.
+
+use crate::hir::{Origin, Setting, Unit, Value};
+use crate::registry::{BlockDoc, Form, SettingDoc};
+use crate::scope::Checker;
+use crate::statics::{show, type_of};
+use monarch_diagnostic::{Diagnostic, suggest};
+use monarch_graph::Span;
+use monarch_syntax::ast::{self, EntryKind, Expr, Ident};
+use std::collections::HashMap;
+
+/// The entries of a block's body.
+#[derive(Default)]
+pub(crate) struct Settings<'a> {
+    pub values: HashMap<&'static str, &'a Expr>,
+    pub blocks: HashMap<&'static str, &'a ast::Block>,
+    pub functions: Vec<&'a ast::Func>,
+    pub hooks: Vec<&'a ast::Hook>,
+    /// Something did not parse: what is missing may be in there.
+    pub broken: bool,
+}
+
+impl<'a> Checker<'a> {
+    pub fn settings(&mut self, doc: &BlockDoc, body: Option<&'a ast::Body>) -> Settings<'a> {
+        let mut out = Settings::default();
+        let mut seen: HashMap<String, Span> = HashMap::new();
+        for entry in body.iter().flat_map(|b| &b.entries) {
+            match &entry.kind {
+                EntryKind::Assign(a) => {
+                    let Some(name) = a.path.single() else {
+                        self.unknown_setting(doc, &a.path.parts[0], a.path.span);
+                        continue;
+                    };
+                    if let Some(body) = &a.body {
+                        self.report(
+                            Diagnostic::error("M0101", "this value has no settings of its own")
+                                .label(body.span, "not here"),
+                        );
+                    }
+                    let found = self.known_setting(doc, name, Form::Value, &mut seen);
+                    if let Some(s) = found {
+                        out.values.insert(s.name, &a.value);
+                    }
+                }
+                EntryKind::Block(b) => {
+                    let found = self.known_setting(doc, &b.kind, Form::Block, &mut seen);
+                    if let Some(s) = found {
+                        self.plain_block(b);
+                        out.blocks.insert(s.name, b);
+                    }
+                }
+                EntryKind::Func(f) => self.function_entry(doc, f, &mut seen, &mut out),
+                EntryKind::Hook(h) if doc.hooks => out.hooks.push(h),
+                EntryKind::Hook(h) => self.misplaced(doc, "a hook", h.span),
+                EntryKind::Weight(w) => self.misplaced(doc, "a weight", w.span),
+                EntryKind::Rule(r) => self.misplaced(doc, "a mesh rule", r.span),
+                EntryKind::Broken(broken) => {
+                    out.broken = true;
+                    if let Some(name) = &broken.name {
+                        seen.insert(name.name.clone(), name.span);
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn plain_block(&mut self, block: &ast::Block) {
+        let extra = block.name.as_ref().map(|n| n.span);
+        let extra = extra.or(block.on.as_ref().map(|p| p.span));
+        if let Some(at) = extra {
+            let title = format!("`{}` has no name here", block.kind.name);
+            self.report(Diagnostic::error("M0101", title).label(at, "not needed"));
+        }
+    }
+
+    fn function_entry(
+        &mut self,
+        doc: &BlockDoc,
+        func: &'a ast::Func,
+        seen: &mut HashMap<String, Span>,
+        out: &mut Settings<'a>,
+    ) {
+        if doc.functions && doc.setting(&func.name.name).is_none() {
+            if self.first_time(&func.name, seen) {
+                out.functions.push(func);
+            }
+        } else if self.known_setting(doc, &func.name, Form::Function, seen).is_some() {
+            out.functions.push(func);
+        }
+    }
+
+    fn misplaced(&mut self, doc: &BlockDoc, what: &str, at: Span) {
+        let title = format!("{what} does not belong in `{}`", doc.name);
+        self.report(Diagnostic::error("M0101", title).label(at, "not here"));
+    }
+
+    fn first_time(&mut self, name: &Ident, seen: &mut HashMap<String, Span>) -> bool {
+        if let Some(old) = seen.insert(name.name.clone(), name.span) {
+            let title = format!("`{}` is set twice", name.name);
+            self.report(
+                Diagnostic::error("M0105", title)
+                    .label(name.span, "again here")
+                    .label(old, "first here")
+                    .help("the last one would win in other languages; here there is only one"),
+            );
+            return false;
+        }
+        true
+    }
+
+    fn known_setting(
+        &mut self,
+        doc: &BlockDoc,
+        name: &Ident,
+        form: Form,
+        seen: &mut HashMap<String, Span>,
+    ) -> Option<&'static SettingDoc> {
+        let Some(setting) = doc.setting(&name.name) else {
+            self.unknown_setting(doc, name, name.span);
+            return None;
+        };
+        if !self.first_time(name, seen) {
+            return None;
+        }
+        if setting.later {
+            self.not_yet(doc, setting, name);
+            return None;
+        }
+        if setting.form != form {
+            let how = match setting.form {
+                Form::Value => format!("{} = ..", setting.name),
+                Form::Block => format!("{} {{ .. }}", setting.name),
+                Form::Function => format!("{}(x: f32[B, D]) = ..", setting.name),
+            };
+            let title = format!("`{}` is written in another way", setting.name);
+            self.report(
+                Diagnostic::error("M0111", title)
+                    .label(name.span, setting.takes)
+                    .help(format!("write `{how}`")),
+            );
+            return None;
+        }
+        Some(setting)
+    }
+
+    fn not_yet(&mut self, doc: &BlockDoc, setting: &SettingDoc, name: &Ident) {
+        let (block, what) = (doc.name, setting.name);
+        let d = match what {
+            "metrics" => {
+                let title = "`metrics` is not built yet: every run logs all of its metrics";
+                Diagnostic::warning("M0907", title)
+            }
+            "fault" => {
+                let title = "`fault` is not built yet: a lost worker stops the run";
+                Diagnostic::error("M0904", title)
+            }
+            "after" => Diagnostic::error("M0906", "`after` is not built yet: use `every`"),
+            _ => Diagnostic::error("M0906", format!("`{what}` of `{block}` is not built yet")),
+        };
+        self.report(d.label(name.span, setting.doc).help("take it out for now"));
+    }
+
+    fn unknown_setting(&mut self, doc: &BlockDoc, name: &Ident, at: Span) {
+        let d =
+            Diagnostic::error("M0101", format!("`{}` has no setting `{}`", doc.name, name.name))
+                .label(at, "unknown setting");
+        let names = doc.settings.iter().map(|s| s.name);
+        let n = doc.settings.len();
+        let all = format!("`monarch explain {}` lists all {n}", doc.name);
+        let near = suggest(&name.name, names.clone());
+        self.report(match near {
+            Some(near) => d.fix(format!("did you mean `{near}`? {all}"), name.span, near),
+            None => d.help(format!("settings: {}", names.collect::<Vec<_>>().join(", "))),
+        });
+    }
+
+    /// Evaluates a setting and remembers where its value came from.
+    pub fn setting_value(&mut self, file: u32, path: &str, expr: &Expr) -> Option<Value> {
+        self.state.read.clear();
+        let value = self.plain_value(file, expr);
+        self.remember(path, expr);
+        value
+    }
+
+    /// Notes the origin of a setting, with the params that were read since `read` was emptied.
+    pub fn remember(&mut self, path: &str, expr: &Expr) {
+        let params = std::mem::take(&mut self.state.read);
+        let params = params.iter().map(|p| self.params[*p].ast.name.name.clone()).collect();
+        self.state.settings.push(Setting {
+            path: path.to_owned(),
+            value: self.loaded.sources.slice(expr.span).to_owned(),
+            params,
+            origin: Origin::Program(expr.span),
+        });
+    }
+
+    /// Notes settings of a block that have their defaults.
+    pub fn remember_defaults(&mut self, doc: &BlockDoc, prefix: &str, given: &Settings) {
+        for s in doc.settings {
+            if let (Some(default), false) = (s.default, given.values.contains_key(s.name)) {
+                self.state.settings.push(Setting {
+                    path: format!("{prefix}.{}", s.name),
+                    value: default.to_owned(),
+                    params: Vec::new(),
+                    origin: Origin::Default,
+                });
+            }
+        }
+    }
+
+    /// A missing setting, unless what is missing may be in a part that did not parse.
+    pub fn missing(&mut self, block: &ast::Block, doc: &BlockDoc, name: &str, given: &Settings) {
+        if given.broken {
+            return;
+        }
+        let title = format!("this `{}` has no `{name}`", doc.name);
+        let takes = doc.setting(name).map_or("", |s| s.takes);
+        let at = block.name.as_ref().map_or(block.kind.span, |n| block.kind.span.to(n.span));
+        self.report(
+            Diagnostic::error("M0109", title)
+                .label(at, format!("`{name}` is needed"))
+                .help(format!("it takes {takes}")),
+        );
+    }
+
+    /// A whole number from `least`.
+    pub fn whole_setting(&mut self, file: u32, path: &str, expr: &Expr, least: i64) -> Option<u64> {
+        match self.setting_value(file, path, expr)? {
+            Value::Int(i) if i >= least => Some(i as u64),
+            Value::Quantity(q)
+                if q.unit == Unit::Batches && path.ends_with("batches") && q.amount >= 1.0 =>
+            {
+                Some(q.amount as u64)
+            }
+            other => {
+                let name = last(path);
+                let title =
+                    format!("`{name}` is a whole number from {least}, not {}", show(&other));
+                self.report(
+                    Diagnostic::error("M0111", title).label(expr.span, type_of(&other).noun()),
+                );
+                None
+            }
+        }
+    }
+
+    pub fn bool_setting(&mut self, file: u32, path: &str, expr: &Expr) -> Option<bool> {
+        match self.setting_value(file, path, expr)? {
+            Value::Bool(b) => Some(b),
+            other => {
+                let title = format!("`{}` is true or false, not {}", last(path), show(&other));
+                self.report(
+                    Diagnostic::error("M0111", title).label(expr.span, type_of(&other).noun()),
+                );
+                None
+            }
+        }
+    }
+
+    pub fn text_setting(&mut self, file: u32, path: &str, expr: &Expr) -> Option<String> {
+        match self.setting_value(file, path, expr)? {
+            Value::Text(t) => Some(t),
+            other => {
+                let title = format!("`{}` is a text, not {}", last(path), show(&other));
+                self.report(
+                    Diagnostic::error("M0111", title)
+                        .label(expr.span, type_of(&other).noun())
+                        .help("texts stand in quotes: `\"..\"`"),
+                );
+                None
+            }
+        }
+    }
+}
+
+pub(crate) fn last(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}

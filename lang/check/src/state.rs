@@ -1,0 +1,33 @@
+//! What the checker has worked out so far.
+
+use crate::data::DataFacts;
+use crate::hir::{self, Setting, Value};
+use crate::layers::LayerState;
+use crate::scope::Lazy;
+use crate::statics::Typed;
+use monarch_graph::Span;
+use std::collections::HashMap;
+
+/// Tables beside those of the syntax tree, with the same indices.
+#[derive(Default)]
+pub(crate) struct State {
+    pub params: Vec<Lazy<Value>>,
+    pub lets: Vec<Lazy<Typed>>,
+    pub datas: Vec<Lazy<DataFacts>>,
+    pub models: Vec<Lazy<hir::Model>>,
+    pub layers: Vec<LayerState>,
+    /// Values from the command line, by param.
+    pub overrides: HashMap<usize, Override>,
+    pub settings: Vec<Setting>,
+    pub settled: crate::models::Settled,
+    /// Params that were read since someone last emptied this.
+    pub read: Vec<usize>,
+}
+
+/// `--lr 1e-3`
+#[derive(Clone, Debug)]
+pub(crate) struct Override {
+    pub text: String,
+    /// Of the value, in the text `command line`.
+    pub span: Span,
+}
