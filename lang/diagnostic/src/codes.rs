@@ -67,4 +67,13 @@ const PAGES: &[Page] = pages! {
     "M0015" "Comparisons or ranges in a chain"
     "M0016" "An `if` without `else`"
     "M0017" "Something that cannot stand at the top level"
+    "M0301" "A program without a job"
+    "M0302" "More workers than shards"
+    "M0303" "A loss that depends on no weight"
+    "M0304" "A weight that does not change the loss"
+    "M0313" "A number that has no value"
+    "M0316" "Rotary positions over an odd length"
+    "M0318" "Weights of targets that depend on the model"
+    "M0399" "An internal fault of the planner"
+    "M0401" "Not enough memory"
 };
