@@ -23,6 +23,9 @@ pub use objective::{LoweredProgram, lower_objectives, remap, results};
 
 pub(crate) type Result<T> = std::result::Result<T, Diagnostic>;
 
+/// Elements of a tensor: 16 TiB of f32.
+pub(crate) const MAX_ELEMENTS: u64 = 1 << 42;
+
 /// A mistake of ours, shown at the line of the job that met it.
 pub(crate) fn internal(span: Span, what: impl std::fmt::Display) -> Diagnostic {
     Diagnostic::error("M0399", format!("this cannot be planned: {what}"))
@@ -222,7 +225,26 @@ impl<'a> Lowerer<'a> {
             }
         };
         self.agree(node, &expr.ty, frame, span)?;
+        self.fits_a_machine(node, span)?;
         Ok(node)
+    }
+
+    /// Sizes are the program's to choose, so their products are watched.
+    fn fits_a_machine(&self, node: NodeId, span: Span) -> Result<()> {
+        let samples = self.job.batch.div_ceil(u64::from(self.job.shards.max(1))).max(1);
+        let shape = self.b.shape(node);
+        let mut elements = Some(1u64);
+        for dim in &shape.0 {
+            let length = if dim.batch { dim.per.checked_mul(samples) } else { Some(dim.per) };
+            elements = elements.zip(length).and_then(|(n, length)| n.checked_mul(length));
+        }
+        if elements.is_some_and(|n| n <= MAX_ELEMENTS) {
+            return Ok(());
+        }
+        let shape = infer::text(&shape);
+        Err(Diagnostic::error("M0211", "this tensor is larger than any machine's memory")
+            .label(span, format!("{shape}, with B = {samples} samples in a shard"))
+            .help("check the sizes: perhaps a product stands where a sum was meant"))
     }
 
     fn eval_all(&mut self, args: &'a [hir::Expr], frame: &Frame<'a>) -> Result<Vec<NodeId>> {
@@ -252,15 +274,7 @@ impl<'a> Lowerer<'a> {
         let found = self.program.model(model);
         let found = found.ok_or_else(|| internal(span, "this model does not exist"))?;
         if model != self.job.model {
-            let trained = self.program.model(self.job.model);
-            let trained = trained.map_or("another model", |m| m.name.as_str());
-            return Err(Diagnostic::error(
-                "M0311",
-                format!("`{}` is not the model that `{}` trains", found.name, self.job.name),
-            )
-            .label(span, format!("a call of `{}`", found.name))
-            .label(self.job.span, format!("trains `{trained}`"))
-            .help(format!("use `{trained}` here, or set `model = {}`", found.name)));
+            return Err(internal(span, format!("`{}` is not the job's model", found.name)));
         }
         self.call(model, &found.root, args, span)
     }

@@ -4,9 +4,9 @@ use crate::bucket::{self, BucketPolicy};
 use crate::cost::{self, Held, Link, Pace, Rates};
 use crate::differentiate::differentiate;
 use crate::infer::verify_graph;
-use crate::lower::{LoweredProgram, internal, lower_objectives, remap, results};
+use crate::lower::{LoweredProgram, MAX_ELEMENTS, internal, lower_objectives, remap, results};
 use crate::memory::{Overwrite, plan_memory, verify_memory};
-use crate::report::{BucketRow, Report};
+use crate::report::{BucketRow, Report, bytes};
 use crate::simplify::simplify;
 use crate::tasks::{TaskInput, cuts, verify_tasks, worker_tasks};
 use monarch_check::hir;
@@ -25,11 +25,14 @@ pub struct Facts {
     pub threads: u32,
     pub link: Link,
     pub rates: Rates,
+    /// What each worker may use; None if that is not known.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Default for Facts {
     fn default() -> Facts {
-        Facts { workers: 1, threads: 1, link: Link::SharedMemory, rates: Rates::default() }
+        let (link, rates) = (Link::SharedMemory, Rates::default());
+        Facts { workers: 1, threads: 1, link, rates, memory_bytes: None }
     }
 }
 
@@ -47,16 +50,42 @@ pub fn plan(program: &hir::Program, facts: &Facts) -> (Option<(Plan, Report)>, V
         diagnostics.push(error);
     }
     match make(program, job, &mut diagnostics) {
-        Ok((plan, at)) if diagnostics.iter().all(|d| !d.is_error()) => {
+        Ok((plan, at)) => {
             let report = report(&plan, job, &at, facts);
-            (Some((plan, report)), diagnostics)
+            diagnostics.extend(too_much_memory(&report, job, facts));
+            let good = diagnostics.iter().all(|d| !d.is_error());
+            (good.then_some((plan, report)), diagnostics)
         }
-        Ok(_) => (None, diagnostics),
         Err(error) => {
             diagnostics.push(error);
             (None, diagnostics)
         }
     }
+}
+
+fn too_much_memory(report: &Report, job: &hir::Job, facts: &Facts) -> Option<Diagnostic> {
+    let offered = facts.memory_bytes?;
+    let needed = report.memory.total();
+    if needed <= offered {
+        return None;
+    }
+    let title = format!("a worker needs {}; it is offered {}", bytes(needed), bytes(offered));
+    let mut rows = report.memory.rows();
+    rows.sort_by_key(|&(_, size)| std::cmp::Reverse(size));
+    let parts: Vec<String> =
+        rows.iter().take(3).map(|(name, size)| format!("{name} {}", bytes(*size))).collect();
+    let error = Diagnostic::error("M0401", title).label(job.span, parts.join(", "));
+    let help = match rows.first() {
+        Some(("activations" | "batch", _)) if facts.threads > 1 => {
+            format!(
+                "use fewer than {} threads a worker, more shards or a smaller batch",
+                facts.threads
+            )
+        }
+        Some(("activations" | "batch", _)) => "use more shards or a smaller batch".into(),
+        _ => "use a smaller model: every worker holds all weights and their optimizer state".into(),
+    };
+    Some(error.help(help))
 }
 
 fn too_many_workers(job: &hir::Job, facts: &Facts) -> Option<Diagnostic> {
@@ -74,6 +103,18 @@ fn too_many_workers(job: &hir::Job, facts: &Facts) -> Option<Diagnostic> {
     )
 }
 
+fn fits_a_machine(weight: &Weight) -> Result<(), Diagnostic> {
+    let elements = weight.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d));
+    if elements.is_some_and(|n| n <= MAX_ELEMENTS) {
+        return Ok(());
+    }
+    let title = format!("`{}` is larger than any machine's memory", weight.name);
+    let shape: Vec<String> = weight.shape.iter().map(u64::to_string).collect();
+    Err(Diagnostic::error("M0211", title)
+        .label(weight.span, format!("[{}]", shape.join(", ")))
+        .help("check the sizes: perhaps a product stands where a sum was meant"))
+}
+
 /// Where backward completes each bucket.
 type Cuts = Vec<usize>;
 
@@ -85,6 +126,7 @@ fn make(
     let model = program.model(job.model);
     let model = model.ok_or_else(|| internal(job.span, "the job's model does not exist"))?;
     let weights = model.weights.clone();
+    weights.iter().try_for_each(fits_a_machine)?;
     let loss = lower_objectives(program, job, &[&job.loss])?;
     refuse_trained_weights_of_targets(&loss, &weights)?;
     let max_samples = job.batch.div_ceil(u64::from(job.shards.max(1))).max(1);

@@ -305,7 +305,8 @@ fn scaled(mut x: f64, step: f64, units: &[&str], decimals_below: usize) -> Strin
     }
 }
 
-fn bytes(n: u64) -> String {
+/// `1.50 MiB`.
+pub(crate) fn bytes(n: u64) -> String {
     scaled(n as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"], 0)
 }
 
@@ -315,6 +316,7 @@ fn flops(x: f64) -> String {
 
 fn seconds(x: f64) -> String {
     match x {
+        x if x < 1e-9 => "0 s".to_owned(),
         x if x < 1e-3 => format!("{} us", short(x * 1e6)),
         x if x < 1.0 => format!("{} ms", short(x * 1e3)),
         x if x < 120.0 => format!("{} s", short(x)),

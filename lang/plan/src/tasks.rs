@@ -92,7 +92,7 @@ fn span_of(bucket: &Bucket, weights: &[Weight]) -> Option<Span> {
     weights.get(bucket.parts.first()?.weight.index()).map(|w| w.span)
 }
 
-/// A name for the weights of a bucket: their common path, or the first and the last.
+/// A name for the weights of a bucket: their common layer, or the first and the last.
 fn weights_of(bucket: &Bucket, weights: &[Weight]) -> String {
     let names: Vec<&str> = bucket
         .parts
@@ -109,7 +109,8 @@ fn weights_of(bucket: &Bucket, weights: &[Weight]) -> String {
                 let same = same.count();
                 common.truncate(same);
             }
-            if common.is_empty() { format!("{first} .. {last}") } else { common.join(".") }
+            // `blocks` alone would name all of them.
+            if common.len() < 2 { format!("{first} .. {last}") } else { common.join(".") }
         }
     }
 }

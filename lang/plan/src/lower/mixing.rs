@@ -16,7 +16,7 @@ pub fn refuse_mixing(graph: &Graph) -> Result<()> {
 }
 
 pub(super) fn diagnostic(span: Span, what: &str) -> Diagnostic {
-    Diagnostic::error("M0315", format!("{what} joins the samples of a batch"))
+    Diagnostic::error("M0214", format!("{what} joins the samples of a batch"))
         .label(span, "the result would depend on which samples share a shard")
         .help("let each sample have its own result: the mean over the batch is the loss's")
 }

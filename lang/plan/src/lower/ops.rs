@@ -146,7 +146,7 @@ impl Lowerer<'_> {
         if is_float(self.b.graph().node(x).dtype) {
             return Ok(());
         }
-        let error = Diagnostic::error("M0317", "arithmetic needs f32, and this is i32");
+        let error = Diagnostic::error("M0210", "arithmetic needs f32, and this is i32");
         Err(error.label(span, "a whole number").help("`float(x)` turns it into f32"))
     }
 }

@@ -72,7 +72,7 @@ fn not_known(error: EvalError, span: Span) -> Diagnostic {
 }
 
 fn counts_samples(span: Span) -> Diagnostic {
-    Diagnostic::error("M0314", "the number of samples is no number that a model may use")
+    Diagnostic::error("M0205", "the number of samples is no number that a model may use")
         .label(span, "depends on how many samples a shard holds")
         .help("shards differ in size; `mean(..)` in the loss divides by the whole batch")
 }
