@@ -1,7 +1,7 @@
 //! Failures in the words of a person who was not there.
 
 use crate::config::RunConfig;
-use monarch_graph::{OptimizerKind, Plan, Span};
+use monarch_graph::{Plan, Span};
 use monarch_sched::{Cause, Failure, Warning};
 use monarch_wire::Hello;
 use monarch_wire::codec::short;
@@ -213,13 +213,6 @@ pub(crate) fn objection(hello: &Hello, job: &[u8; 32]) -> Option<String> {
 /// 64 hexadecimal digits.
 pub(crate) fn hex(hash: &[u8; 32]) -> String {
     hash.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-pub(crate) fn optimizer(kind: &OptimizerKind) -> &'static str {
-    match kind {
-        OptimizerKind::Sgd { .. } => "sgd",
-        OptimizerKind::AdamW { .. } => "adamw",
-    }
 }
 
 /// Metrics of which the smallest value is the best.

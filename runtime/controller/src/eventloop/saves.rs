@@ -4,7 +4,7 @@ use super::EventLoop;
 use crate::event::{CheckpointEvent, RunEvent};
 use crate::saver::{Job, Saved};
 use crate::words;
-use monarch_checkpoint::{About, DataPosition, Fingerprint, ShardInfo, Staging};
+use monarch_checkpoint::{About, Fingerprint, ShardInfo, Staging};
 use monarch_sched::{Event, WorkerId};
 use monarch_wire::SaveReport;
 use std::time::Instant;
@@ -97,22 +97,12 @@ impl EventLoop<'_> {
         let Save { step, staging, since, parts } = save;
         let plan = &self.config.plan;
         let fingerprint: Fingerprint = fingerprint.parse()?;
-        let per_epoch = plan.steps_per_epoch().max(1);
         let metrics = self.evaluated.range(..=step).next_back().map(|(_, m)| m.clone());
+        let program = words::hex(&self.config.job_hash);
         let about = About {
-            step,
-            data: DataPosition { epoch: step / per_epoch, sample: step % per_epoch * plan.batch },
-            seed: plan.seed,
-            schedule_step: step,
-            job: plan.name.clone(),
-            program: words::hex(&self.config.job_hash),
-            world: self.config.workers,
-            shards: plan.shards,
-            fingerprint,
             loss: step.checked_sub(1).and_then(|s| self.merge.loss(s)),
             metrics: metrics.unwrap_or_default(),
-            optimizer: words::optimizer(&plan.optimizer.kind).to_string(),
-            slots: plan.optimizer.kind.slots().iter().map(|s| s.to_string()).collect(),
+            ..About::of(plan, step, &program, self.config.workers, fingerprint)
         };
         let mut shards: Vec<ShardInfo> = parts
             .into_iter()
