@@ -79,14 +79,26 @@ impl<const M: usize, const V: usize> Kernel for Tile<'_, M, V> {
             b = b.wrapping_add(self.step);
         }
         let Target { plan, rows, columns, accumulate } = self.target;
-        for (row, &at) in sums.iter().zip(&plan.out_rows[rows]) {
-            for (v, &sum) in row.iter().enumerate() {
-                let left = columns.start + v * LANES;
-                if left >= columns.end {
-                    break;
+        let to = &plan.out_columns[columns.clone()];
+        let first = columns.start / LANES;
+        let unit = &plan.out_unit[first..columns.end.div_ceil(LANES)];
+        // The common case: the whole tile lies side by side.
+        if to.len() == V * LANES
+            && unit.iter().all(|&u| u)
+            && to[(V - 1) * LANES] == to[0] + to.len() - LANES
+        {
+            for (row, &at) in sums.iter().zip(&plan.out_rows[rows]) {
+                let (line, _) = self.out[at + to[0]..][..V * LANES].as_chunks_mut::<LANES>();
+                for (&sum, to) in row.iter().zip(line) {
+                    let sum = if accumulate { L::load(to) + sum } else { sum };
+                    sum.store(to);
                 }
-                let to = &plan.out_columns[left..columns.end.min(left + LANES)];
-                put(sum, plan.out_unit[left / LANES], at, to, accumulate, self.out);
+            }
+            return;
+        }
+        for (row, &at) in sums.iter().zip(&plan.out_rows[rows]) {
+            for ((&sum, to), &unit) in row.iter().zip(to.chunks(LANES)).zip(unit) {
+                put(sum, unit, at, to, accumulate, self.out);
             }
         }
     }
@@ -112,14 +124,6 @@ fn put<L: Lanes>(
         return;
     }
     let to = &mut out[row + columns[0]..][..columns.len()];
-    match <&mut [f32; LANES]>::try_from(&mut *to) {
-        Ok(to) => {
-            let sum = if accumulate { L::load(to) + sum } else { sum };
-            sum.store(to);
-        }
-        Err(_) => {
-            let sum = if accumulate { L::load_part(to) + sum } else { sum };
-            sum.store_part(to);
-        }
-    }
+    let sum = if accumulate { L::load_some(to, 0.0) + sum } else { sum };
+    sum.store_some(to);
 }

@@ -23,6 +23,8 @@ use micro::{Target, multiply};
 const MAX_BLOCK: usize = 512;
 /// Floats of packed `b` that should stay in the second-level cache (640 KiB).
 const RESIDENT: usize = 160 << 10;
+/// Floats of b that are read where they lie, however often (half of a first-level cache).
+const NEAR: usize = 6 << 10;
 /// Rows of the largest register tile of any instruction set.
 const MAX_ROWS: usize = 14;
 /// Columns of the largest register tile of any instruction set.
@@ -113,7 +115,9 @@ impl Block<'_> {
         let k = self.depth.len();
         let panels = plan.m.div_ceil(rows);
         let height = plan.m.div_ceil(panels);
-        let in_place = plan.b_in_place && panels <= 2;
+        // Packing pays where b is read many times from beyond the first-level cache.
+        let near = k * self.columns.len() <= NEAR;
+        let in_place = plan.b_in_place && (panels <= 2 || near);
         for (tile, left) in self.columns.clone().step_by(width).enumerate() {
             let end = (left + width).min(self.columns.end);
             if !(in_place && end - left == width) {
