@@ -269,7 +269,7 @@ impl<'a> Checker<'a> {
             match out.get_mut(next) {
                 Some(slot) => {
                     *slot = Some(arg);
-                    fine &= self.not_swapped(&names, next, arg);
+                    fine = fine && self.not_swapped(&names, next, arg);
                 }
                 None => {
                     let n = names.len();

@@ -198,6 +198,10 @@ impl<'a> Checker<'a> {
 
     /// Things that nobody uses.
     pub fn unused(&mut self) {
+        if self.has_errors() {
+            // What is wrong may hide a use.
+            return;
+        }
         let has_train = !self.trains.is_empty();
         let mut found = Vec::new();
         for (file, scope) in self.scopes.iter().enumerate() {

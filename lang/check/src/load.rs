@@ -1,8 +1,8 @@
 //! Files: the program's own, those it imports, the library's.
 
-use crate::{World, WorldError};
 use crate::library::{self, MODULES};
 use crate::world::MAX_PROGRAM_BYTES;
+use crate::{World, WorldError};
 use monarch_diagnostic::{Diagnostic, Sources, suggest};
 use monarch_graph::Span;
 use monarch_syntax::ast::{self, ImportFrom, ItemKind};
@@ -99,7 +99,8 @@ fn open(world: &dyn World, loaded: &mut Loaded, path: &str, at: Option<Span>) ->
 
 fn add_nothing(loaded: &mut Loaded, key: &str, text: &str) -> u32 {
     let id = loaded.sources.add(key, text);
-    let file = LoadedFile { key: key.to_owned(), ast: ast::File::default(), imports: HashMap::new() };
+    let file =
+        LoadedFile { key: key.to_owned(), ast: ast::File::default(), imports: HashMap::new() };
     loaded.files.push(file);
     loaded.by_key.insert(key.to_owned(), id);
     id

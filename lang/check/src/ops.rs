@@ -2,9 +2,7 @@
 
 use crate::calls::{Declared, as_name};
 use crate::function::{FnCx, Val};
-use crate::hir::{
-    Axis, Expr, ExprKind, ModelId, Op, Poly, Reduction, Static, Sym, TensorType,
-};
+use crate::hir::{Axis, Expr, ExprKind, ModelId, Op, Poly, Reduction, Static, Sym, TensorType};
 use crate::layers::Signature;
 use crate::operators::op_expr;
 use crate::scope::{Checker, Entity};
@@ -481,7 +479,7 @@ impl Checker<'_> {
                 let has = cx.axis_text(actual);
                 let title = match own == needs {
                     true => format!("`{callee}` takes {own} where this has {has}"),
-                    false => format!("`{callee}` takes {own} = {needs} where this has {has}"),
+                    false => format!("`{callee}` takes {needs} (its {own}) where this has {has}"),
                 };
                 Diagnostic::error("M0209", title)
                     .label(arg.span, cx.type_note(&arg.ty, Some(actual)))

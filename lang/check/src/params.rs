@@ -379,7 +379,11 @@ impl<'a> Checker<'a> {
         match &self.state.lets[id] {
             Lazy::Done(value) => return value.clone(),
             Lazy::Running => {
-                self.circular("this constant", self.lets[id].ast.span);
+                let name = match &self.lets[id].ast.pattern {
+                    ast::Pattern::One(name) => name.name.clone(),
+                    ast::Pattern::Many(..) => "this constant".to_owned(),
+                };
+                self.circular(&name, self.lets[id].ast.span);
                 self.state.lets[id] = Lazy::Done(None);
                 return None;
             }

@@ -114,6 +114,11 @@ pub(crate) struct Checker<'a> {
 pub(crate) const BLOCKS: &[&str] = &["cluster", "data", "model", "plan", "sweep", "train"];
 
 impl<'a> Checker<'a> {
+    pub fn has_errors(&self) -> bool {
+        let all = self.loaded.diagnostics.iter().chain(&self.diagnostics);
+        all.into_iter().any(Diagnostic::is_error)
+    }
+
     pub fn report(&mut self, diagnostic: Diagnostic) {
         self.diagnostics.push(diagnostic);
     }
@@ -287,10 +292,13 @@ impl<'a> Checker<'a> {
         };
         match (target.unwrap_or(Target::Nothing), names) {
             (Target::Nothing, names) => self.import_nothing(file, import, names),
-            (Target::Member(module, name), _) => {
-                let entity = self.member_of(module, &name);
-                self.define(file, import.alias.as_ref().unwrap_or(&name), entity, true);
-            }
+            (Target::Member(module, name), _) => match &import.alias {
+                None => self.import_member(file, module, &name),
+                Some(alias) => {
+                    let entity = self.member_of(module, &name);
+                    self.define(file, alias, entity, true);
+                }
+            },
             (Target::Module(module), Some(names)) => {
                 if let Some(alias) = &import.alias {
                     self.report(
@@ -299,14 +307,28 @@ impl<'a> Checker<'a> {
                     );
                 }
                 for name in names {
-                    let entity = self.member_of(module, name);
-                    self.define(file, name, entity, true);
+                    self.import_member(file, module, name);
                 }
             }
             (Target::Module(module), None) => {
                 if let Some(name) = module_name(import) {
                     self.define(file, &name, Entity::Module(module), true);
                 }
+            }
+        }
+    }
+
+    fn import_member(&mut self, file: u32, module: u32, name: &Ident) {
+        let entity = self.member_of(module, name);
+        self.define(file, name, entity, true);
+        if entity == Entity::Broken {
+            // Uses of what was probably meant are not mistakes of their own.
+            let scope = &self.scopes[module as usize];
+            let own = scope.names.iter().filter(|n| !n.1.imported).map(|n| n.0.as_str());
+            let near = suggest(&name.name, own).map(str::to_owned);
+            if let Some(near) = near {
+                let meant = Ident { name: near, span: name.span };
+                self.define(file, &meant, Entity::Broken, true);
             }
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct Settings<'a> {
     pub hooks: Vec<&'a ast::Hook>,
     /// Something did not parse: what is missing may be in there.
     pub broken: bool,
+    /// Settings that a misspelt one was probably meant to be.
+    pub meant: Vec<&'static str>,
 }
 
 impl<'a> Checker<'a> {
@@ -38,15 +40,21 @@ impl<'a> Checker<'a> {
                         );
                     }
                     let found = self.known_setting(doc, name, Form::Value, &mut seen);
-                    if let Some(s) = found {
-                        out.values.insert(s.name, &a.value);
+                    match found {
+                        Some(s) => {
+                            out.values.insert(s.name, &a.value);
+                        }
+                        None => out.meant.extend(meant(doc, name)),
                     }
                 }
                 EntryKind::Block(b) => {
                     let found = self.known_setting(doc, &b.kind, Form::Block, &mut seen);
-                    if let Some(s) = found {
-                        self.plain_block(b);
-                        out.blocks.insert(s.name, b);
+                    match found {
+                        Some(s) => {
+                            self.plain_block(b);
+                            out.blocks.insert(s.name, b);
+                        }
+                        None => out.meant.extend(meant(doc, &b.kind)),
                     }
                 }
                 EntryKind::Func(f) => self.function_entry(doc, f, &mut seen, &mut out),
@@ -87,6 +95,8 @@ impl<'a> Checker<'a> {
             }
         } else if self.known_setting(doc, &func.name, Form::Function, seen).is_some() {
             out.functions.push(func);
+        } else {
+            out.meant.extend(meant(doc, &func.name));
         }
     }
 
@@ -211,7 +221,7 @@ impl<'a> Checker<'a> {
 
     /// A missing setting, unless what is missing may be in a part that did not parse.
     pub fn missing(&mut self, block: &ast::Block, doc: &BlockDoc, name: &str, given: &Settings) {
-        if given.broken {
+        if given.broken || given.meant.contains(&name) {
             return;
         }
         let title = format!("this `{}` has no `{name}`", doc.name);
@@ -272,6 +282,12 @@ impl<'a> Checker<'a> {
             }
         }
     }
+}
+
+/// The setting that a name was meant to be: itself in another form, or the nearest one.
+fn meant(doc: &BlockDoc, name: &Ident) -> Option<&'static str> {
+    let own = doc.setting(&name.name).map(|s| s.name);
+    own.or_else(|| suggest(&name.name, doc.settings.iter().map(|s| s.name)))
 }
 
 pub(crate) fn last(path: &str) -> &str {

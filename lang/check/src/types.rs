@@ -159,7 +159,7 @@ impl Checker<'_> {
             .label(b.span, cx.type_note(&b.ty, Some(q)))
             .label(a.span, cx.type_note(&a.ty, Some(p)));
         d = match p.size == q.size {
-            true => d.help("give the axis its new name with `rearrange[.. -> ..]` or `einsum`"),
+            true => d.help("a pattern may give an axis another name: `rearrange[B S -> B S](x)`"),
             false => d.help("the shorter shape must be the end of the longer one"),
         };
         self.report(d);

@@ -1,0 +1,66 @@
+//! Wrong programs: `tests/suite/*.mon` say beside the code what is wrong and where,
+//! `# error M0201 30:53`, and nothing else may be said.
+
+mod common;
+
+use common::{Memory, shown};
+use std::collections::BTreeMap;
+
+/// Files beside each program: a text, columns, weights; see `common`.
+fn cases() -> BTreeMap<String, String> {
+    let folder = format!("{}/../../tests/suite", env!("CARGO_MANIFEST_DIR"));
+    let mut out = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).expect("the suite is there") {
+        let path = entry.expect("a file").path();
+        if path.extension().is_some_and(|e| e == "mon") {
+            let name = path.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
+            out.insert(name, std::fs::read_to_string(&path).expect("a text"));
+        }
+    }
+    out
+}
+
+/// `error M0201 30:53` for each expectation written in a program.
+fn expected(program: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    for line in program.lines() {
+        for word in ["# error ", "# warning "] {
+            let mut rest = line;
+            while let Some((_, after)) = rest.split_once(word) {
+                let mut parts = after.split_whitespace();
+                let (code, place) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+                out.push(format!("{} {code} {place}", word.trim_matches(['#', ' '])));
+                rest = after;
+            }
+        }
+    }
+    out.sort();
+    out
+}
+
+#[test]
+fn every_mistake_is_found_where_it_is() {
+    let mut wrong = String::new();
+    let cases = cases();
+    assert!(cases.len() >= 40, "{} cases", cases.len());
+    for (name, program) in &cases {
+        let checked = Memory::with(name, program).check(name);
+        let mut found: Vec<String> = checked
+            .diagnostics
+            .iter()
+            .filter(|d| d.severity.name() != "note")
+            .map(|d| {
+                let at = d.span().and_then(|s| checked.sources.position(s));
+                let at = at.map_or(String::new(), |p| format!("{}:{}", p.line, p.column));
+                format!("{} {} {at}", d.severity.name(), d.code)
+            })
+            .collect();
+        found.sort();
+        if found != expected(program) {
+            wrong.push_str(&format!("== {name}: {:?}\n{}", expected(program), shown(&checked)));
+        }
+        let errors = checked.diagnostics.iter().any(|d| d.is_error());
+        assert_eq!(checked.program.is_none(), errors, "{name}");
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
