@@ -1,59 +1,14 @@
 //! Whole programs: their plans, reports and numbers.
 
 mod support;
-#[path = "support/world.rs"]
-mod world;
 
-use monarch_check::{TensorFact, hir};
 use monarch_device::reference::{Tensor, TensorData, eval};
-use monarch_diagnostic::Diagnostic;
-use monarch_graph::{Column, Count, DType, Graph, NodeId, Op, Place, Plan, Ratio, TaskKind};
-use monarch_plan::{Facts, Link, Report, plan};
+use monarch_graph::{Count, Graph, NodeId, Op, Place, Ratio, TaskKind};
+use monarch_plan::{Facts, Link, plan};
 use support::Rng;
-use world::Files;
-
-const DIGITS: &str = include_str!("../../../examples/digits.mon");
-const CHARGPT: &str = include_str!("../../../examples/chargpt.mon");
-
-const LLAMA: &str = r#"
-use std.models.llama.Llama
-use std.loss.cross_entropy
-use std.optim.AdamW
-data words = tensors("words.safetensors", order = file)
-model llm = Llama[V = 11, D = 8, H = 4, G = 2, F = 12, T = 6](depth = 2)
-train words_model {
-  model = llm, data = words
-  loss(ids: i32[B, T], next: i32[B, T], weight: f32[B, T]) =
-    cross_entropy(llm(ids), next, weight)
-  optim = AdamW(lr = 1e-3)
-  batch = 12
-  until = 4 steps
-}
-"#;
-
-fn checked(files: &Files, overrides: &[(&str, &str)]) -> hir::Program {
-    let given: Vec<(String, String)> =
-        overrides.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
-    let checked = monarch_check::check(files, "job.mon", &given, &[]);
-    let errors: Vec<&Diagnostic> = checked.diagnostics.iter().filter(|d| d.is_error()).collect();
-    checked.program.unwrap_or_else(|| panic!("{errors:#?}"))
-}
-
-fn files(text: &str) -> Files {
-    let tensor = |name: &str, dtype: &str| TensorFact {
-        name: name.into(),
-        dtype: dtype.into(),
-        shape: vec![48, 6],
-    };
-    let mut files = Files::with("job.mon", text);
-    files.tensors = vec![tensor("ids", "I32"), tensor("next", "I32"), tensor("weight", "F32")];
-    files
-}
-
-fn planned(text: &str, overrides: &[(&str, &str)], facts: &Facts) -> (Plan, Report) {
-    let (made, diagnostics) = plan(&checked(&files(text), overrides), facts);
-    made.unwrap_or_else(|| panic!("{diagnostics:#?}"))
-}
+use support::jobs::{
+    CHARGPT, DIGITS, SMALL_GPT, all_programs, checked, cut, files, planned, random_inputs,
+};
 
 /// Codes of all diagnostics of check and plan.
 fn codes(text: &str, facts: &Facts) -> Vec<(&'static str, String)> {
@@ -64,17 +19,6 @@ fn codes(text: &str, facts: &Facts) -> Vec<(&'static str, String)> {
         all.extend(plan(program, &Facts { workers, ..*facts }).1);
     }
     all.iter().map(|d| (d.code, d.title.clone())).collect()
-}
-
-const SMALL_GPT: [(&str, &str); 4] = [("depth", "2"), ("D", "8"), ("H", "2"), ("T", "5")];
-
-fn all_programs() -> [(&'static str, Plan); 3] {
-    let facts = Facts::default();
-    [
-        ("digits", planned(DIGITS, &[("width", "16")], &facts).0),
-        ("chargpt", planned(CHARGPT, &SMALL_GPT, &facts).0),
-        ("llama", planned(LLAMA, &[], &facts).0),
-    ]
 }
 
 /// Compares with `tests/golden/NAME.plan.txt`; with `UPDATE_GOLDEN=1` writes it.
@@ -122,35 +66,6 @@ fn a_plan_is_a_function_of_the_program() {
     assert_eq!(one, bytes(&other), "the cluster changes the plan");
 }
 
-/// Random weights and columns for a program, with ids in their ranges.
-fn random_inputs(plan: &Plan, columns: &[Column], samples: u64) -> (Vec<Tensor>, Vec<Tensor>) {
-    let mut rng = Rng::new(11);
-    let mut floats = |shape: &[usize]| {
-        let data = rng.floats(shape.iter().product());
-        Tensor::floats(shape, data)
-    };
-    let weights = plan
-        .weights
-        .iter()
-        .map(|w| floats(&w.shape.iter().map(|&n| n as usize).collect::<Vec<_>>()))
-        .collect();
-    let mut tensors = Vec::new();
-    for column in columns {
-        let mut shape = vec![samples as usize];
-        shape.extend(column.shape.iter().map(|&n| n as usize));
-        tensors.push(match column.dtype {
-            DType::F32 => floats(&shape),
-            DType::I32 => {
-                let n: usize = shape.iter().product();
-                let below = column.below.unwrap_or(10);
-                let mut ids = Rng::new(n as u64);
-                Tensor::ints(&shape, (0..n).map(|_| ids.below(0, below) as i64).collect())
-            }
-        });
-    }
-    (weights, tensors)
-}
-
 fn total(values: &[Tensor], node: NodeId) -> f64 {
     values[node.index()].as_f64().unwrap().iter().sum()
 }
@@ -162,21 +77,6 @@ fn ratio(values: &[Tensor], ratio: &Ratio, samples: u64) -> (f64, f64) {
         Count::Sum(node) => total(values, node),
     };
     (total(values, ratio.numerator), denominator)
-}
-
-/// Samples `start..end` of each column.
-fn cut(columns: &[Tensor], start: usize, end: usize) -> Vec<Tensor> {
-    let part = |t: &Tensor| {
-        let row: usize = t.shape[1..].iter().product();
-        let mut shape = t.shape.clone();
-        shape[0] = end - start;
-        let range = start * row..end * row;
-        match &t.data {
-            TensorData::F64(v) => Tensor::floats(&shape, v[range].to_vec()),
-            TensorData::I64(v) => Tensor::ints(&shape, v[range].to_vec()),
-        }
-    };
-    columns.iter().map(part).collect()
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Seeded numbers and small graphs for tests.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod jobs;
+pub mod world;
+
 use monarch_device::reference::{Tensor, eval};
 use monarch_graph::philox::{Purpose, random4};
 use monarch_graph::{DType, Graph, NodeId, Shape};
