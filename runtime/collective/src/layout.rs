@@ -141,8 +141,8 @@ impl Layout {
     }
 }
 
-/// By number of holes 0..=holes: the most sums that exist below `node` when all its shards have been
-/// begun, and when any first part of them has.
+/// By number of holes 0..=holes: the most sums that exist below `node` when all its shards have
+/// been begun, and when any first part of them has.
 fn waiting(node: TreeNode, shards: u32, holes: usize) -> (Vec<usize>, Vec<usize>) {
     if node.is_empty(shards) {
         return (vec![0; holes + 1], vec![0; holes + 1]);

@@ -66,7 +66,7 @@ impl Orders {
         let (reader, pongs) = (orders.clone(), outlet.clone());
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
         let spawned = thread.spawn(move || {
-            while !reader.lock().over && !reader.stop.is_set() {
+            while reader.listens() {
                 match receive(SLICE) {
                     Received::Nothing => {}
                     Received::Message(message) => reader.take(*message, &pongs),
@@ -80,6 +80,12 @@ impl Orders {
         });
         let thread = spawned.map_err(|e| WorkerError::setup("start the control thread", e))?;
         Ok((orders, outlet, thread))
+    }
+
+    /// Until the run is over, or told to end. A failure of our own must be told first.
+    fn listens(&self) -> bool {
+        let state = self.lock();
+        !state.over && state.end.is_none()
     }
 
     /// Ends the process if the run does not end within `grace`: a controller that is gone must

@@ -34,17 +34,6 @@ pub struct Config {
 pub fn run(link: ControlLink, config: Config) -> Result<(), WorkerError> {
     let (orders, outlet, reader) = Orders::listen(link, config.grace)?;
     let result = drive(&orders, &outlet, config);
-    // What the controller said is the cause of what followed.
-    let result = result.and_then(|()| orders.check()).map_err(|error| match orders.check() {
-        Err(cause) => cause,
-        Ok(()) => error,
-    });
-    if let Err(error) = &result {
-        orders.stop.set();
-        if let Some(failure) = error.failure() {
-            outlet.send(FromWorker::Failed(failure));
-        }
-    }
     orders.over();
     drop(outlet);
     // It leaves within its slice; then the link closes, after all that was sent.
@@ -53,14 +42,30 @@ pub fn run(link: ControlLink, config: Config) -> Result<(), WorkerError> {
 }
 
 fn drive(orders: &Orders, outlet: &Outlet, config: Config) -> Result<(), WorkerError> {
-    let listening = config.peers.as_ref().map(Listening::start).transpose()?;
+    let tell = |error| told(orders, outlet, error);
+    let listening = config.peers.as_ref().map(Listening::start).transpose().map_err(tell)?;
     let address = listening.as_ref().map_or_else(String::new, |l| l.address.clone());
     outlet.send(FromWorker::Hello(hello(&config, address)));
-    let start = orders.start()?;
+    let start = orders.start().map_err(tell)?;
     let first = start.first_step;
-    let (mut worker, ready) = set_up(*start, listening, orders, outlet)?;
+    let (mut worker, ready) = set_up(*start, listening, orders, outlet).map_err(tell)?;
     outlet.send(FromWorker::Ready(ready));
-    worker.work(orders, outlet, first)
+    // Told before the peers see this worker leave.
+    worker.work(orders, outlet, first).map_err(tell)
+}
+
+/// The first cause of an error: what the controller said comes before what followed from it. The
+/// controller is told, unless it knows.
+fn told(orders: &Orders, outlet: &Outlet, error: WorkerError) -> WorkerError {
+    let error = match orders.check() {
+        Err(cause) => cause,
+        Ok(()) => error,
+    };
+    if let Some(failure) = error.failure() {
+        outlet.send(FromWorker::Failed(failure));
+    }
+    orders.stop.set();
+    error
 }
 
 /// A worker that is set up.

@@ -7,6 +7,7 @@ use crate::{WorkerError, model::Model};
 use monarch_checkpoint::{Stored, Tensor, layout, write_shard};
 use monarch_graph::Plan;
 use monarch_wire::{FromWorker, SaveReport, SavedFile};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -76,7 +77,27 @@ struct Part {
 }
 
 impl Part {
+    /// A report in any case: the controller waits for one.
     fn write(&self, snapshot: &Snapshot) -> SaveReport {
+        let mut report = SaveReport {
+            step: self.step,
+            file: None,
+            fingerprint: String::new(),
+            nanoseconds: 0,
+            error: None,
+        };
+        let work = AssertUnwindSafe(|| self.try_write(snapshot));
+        match catch_unwind(work).unwrap_or_else(|_| Err("the worker panicked".into())) {
+            Ok(file) => report.file = file,
+            Err(why) => report.error = Some(why),
+        }
+        report.fingerprint = self.fingerprint(snapshot);
+        report.nanoseconds = now_ns().saturating_sub(self.start_ns);
+        report
+    }
+
+    /// None when this rank has nothing to write.
+    fn try_write(&self, snapshot: &Snapshot) -> Result<Option<SavedFile>, String> {
         let own = self.stored.iter().filter(|s| s.rank == self.rank);
         let tensors: Vec<Tensor> = own
             .filter_map(|s| {
@@ -84,30 +105,19 @@ impl Part {
                 Some(Tensor { name: &s.name, shape: &s.shape, values })
             })
             .collect();
-        let mut report = SaveReport {
-            step: self.step,
-            file: None,
-            fingerprint: self.fingerprint(snapshot),
-            nanoseconds: 0,
-            error: None,
-        };
-        if !tensors.is_empty() {
-            let directory = Path::new(&self.directory);
-            match write_shard(directory, self.rank, self.world, &tensors) {
-                Ok(file) => {
-                    report.file = Some(SavedFile {
-                        name: file.file,
-                        bytes: file.bytes,
-                        sha256: file.sha256,
-                        tensors: tensors.iter().map(|t| t.name.to_string()).collect(),
-                        finite: file.finite,
-                    });
-                }
-                Err(error) => report.error = Some(error.to_string()),
-            }
+        if tensors.is_empty() {
+            return Ok(None);
         }
-        report.nanoseconds = now_ns().saturating_sub(self.start_ns);
-        report
+        let directory = Path::new(&self.directory);
+        let file = write_shard(directory, self.rank, self.world, &tensors);
+        let file = file.map_err(|e| e.to_string())?;
+        Ok(Some(SavedFile {
+            name: file.file,
+            bytes: file.bytes,
+            sha256: file.sha256,
+            tensors: tensors.iter().map(|t| t.name.to_string()).collect(),
+            finite: file.finite,
+        }))
     }
 
     fn fingerprint(&self, snapshot: &Snapshot) -> String {
