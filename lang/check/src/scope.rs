@@ -382,6 +382,9 @@ impl<'a> Checker<'a> {
 
     /// `there is no foo here`, with a suggestion out of `more` and all that the file knows.
     pub fn unknown_name(&mut self, file: u32, name: &Ident, more: &[&str]) {
+        if self.library_home(&name.name).is_some() && self.has_broken_import(file) {
+            return;
+        }
         let d = Diagnostic::error("M0106", format!("nothing here is called `{}`", name.name))
             .label(name.span, "unknown name");
         let near = suggest(&name.name, more.iter().copied().chain(self.visible(file)));
@@ -393,6 +396,18 @@ impl<'a> Checker<'a> {
             },
         };
         self.report(d);
+    }
+
+    /// Whether something that did not parse was meant to be a `use`.
+    fn has_broken_import(&self, file: u32) -> bool {
+        let items = &self.loaded.files[file as usize].ast.items;
+        items.iter().any(|item| match &item.kind {
+            ItemKind::Broken(broken) => broken
+                .keyword
+                .as_ref()
+                .is_some_and(|k| k.name == "use" || suggest(&k.name, ["use"]).is_some()),
+            _ => false,
+        })
     }
 
     /// The module of the library that defines a name, looked for in its texts.
