@@ -131,20 +131,24 @@ impl Children {
         (seat.exit.as_ref().map(|e| e.text.clone()), seat.child.stderr_tail())
     }
 
-    /// Lets all leave, then kills and reaps those that do not within `grace`.
-    pub fn shutdown(&mut self, grace: Duration) {
-        let deadline = Instant::now() + grace;
+    /// Lets all leave, then kills and reaps those that do not within `grace`. `meanwhile` is
+    /// called again and again.
+    pub fn shutdown(&mut self, grace: Duration, meanwhile: &mut dyn FnMut()) {
         self.seats.iter_mut().for_each(|s| s.child.release());
-        while Instant::now() < deadline && !self.all_gone() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.wait(grace, meanwhile);
         for seat in self.seats.iter_mut().filter(|s| s.exit.is_none()) {
             seat.child.kill();
         }
         // A killed process is gone as soon as the kernel has freed its memory.
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < deadline && !self.all_gone() {
+        self.wait(Duration::from_secs(5), meanwhile);
+    }
+
+    fn wait(&mut self, limit: Duration, meanwhile: &mut dyn FnMut()) {
+        let deadline = Instant::now() + limit;
+        meanwhile();
+        while !self.all_gone() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
+            meanwhile();
         }
     }
 
@@ -161,7 +165,7 @@ impl Children {
 impl Drop for Children {
     fn drop(&mut self) {
         if !self.all_gone() {
-            self.shutdown(Duration::ZERO);
+            self.shutdown(Duration::ZERO, &mut || {});
         }
     }
 }

@@ -124,7 +124,6 @@ pub(crate) enum Origin {
 }
 
 /// All links of a run.
-#[derive(Default)]
 pub(crate) struct Links {
     pub server: Option<ControlServer>,
     open: BTreeMap<WorkerId, Link>,
@@ -133,6 +132,10 @@ pub(crate) struct Links {
 }
 
 impl Links {
+    pub fn new(server: Option<ControlServer>) -> Links {
+        Links { server, open: BTreeMap::new(), origins: BTreeMap::new(), next: 0 }
+    }
+
     pub fn connected_net(&mut self, id: ConnId) -> WorkerId {
         self.connected(Origin::Net(id), Link::Net(id))
     }

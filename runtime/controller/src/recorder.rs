@@ -21,10 +21,29 @@ const SPANS: usize = 1 << 20;
 const LINES_VERSION: u32 = 1;
 
 /// Hands what happens to a thread that writes it down. Never waits for it.
+///
+/// Nothing is written before the run begins: one that never does leaves no files.
 pub(crate) struct Recorder {
-    queue: Option<SyncSender<Entry>>,
+    state: State,
     dropped: u64,
     shared: Arc<Shared>,
+}
+
+enum State {
+    /// Records nothing, or has come to its end.
+    Silent,
+    /// The run has not begun: what has happened so far, and all that the thread will need.
+    Waiting {
+        early: Vec<Entry>,
+        setup: Setup,
+    },
+    Writing(SyncSender<Entry>),
+}
+
+struct Setup {
+    run_dir: PathBuf,
+    job: Value,
+    resume: Option<u64>,
 }
 
 /// What the thread tells.
@@ -36,6 +55,15 @@ struct Shared {
     done: AtomicU64,
 }
 
+impl Shared {
+    fn complain(&self, text: String) {
+        let mut list = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.len() < 16 {
+            list.push(text);
+        }
+    }
+}
+
 enum Entry {
     Event { at: f64, event: Box<RunEvent> },
     Spans { step: u64, by_rank: Vec<Vec<TraceSpan>> },
@@ -43,27 +71,49 @@ enum Entry {
 }
 
 impl Recorder {
-    pub fn start(config: &RunConfig, run_dir: &Path) -> std::io::Result<Recorder> {
-        let (queue, entries) = sync_channel(QUEUE);
-        let shared = Arc::<Shared>::default();
-        let (theirs, run_dir) = (shared.clone(), run_dir.to_path_buf());
-        let job = job_file(config);
-        let first_step = config.first_step();
-        let resumed = config.resume.is_some();
-        std::thread::Builder::new().name("monarch-record".to_string()).spawn(move || {
-            let writer = Writer::open(&run_dir, resumed.then_some(first_step), theirs);
-            writer.job(&job);
-            writer.run(&entries);
-        })?;
-        Ok(Recorder { queue: Some(queue), dropped: 0, shared })
+    pub fn new(config: &RunConfig, run_dir: &Path) -> Recorder {
+        let resume = config.resume.as_ref().map(|r| r.step);
+        let setup = Setup { run_dir: run_dir.to_path_buf(), job: job_file(config), resume };
+        let state = State::Waiting { early: Vec::new(), setup };
+        Recorder { state, dropped: 0, shared: Arc::default() }
     }
 
     /// Records nothing.
     pub fn silent() -> Recorder {
-        Recorder { queue: None, dropped: 0, shared: Arc::default() }
+        Recorder { state: State::Silent, dropped: 0, shared: Arc::default() }
+    }
+
+    /// Files are being written.
+    pub fn begun(&self) -> bool {
+        matches!(self.state, State::Writing(_))
+    }
+
+    fn begin(&mut self) {
+        let State::Waiting { early, setup } = std::mem::replace(&mut self.state, State::Silent)
+        else {
+            return;
+        };
+        let (queue, entries) = sync_channel(QUEUE);
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name("monarch-record".to_string());
+        let spawned = thread.spawn(move || {
+            let writer = Writer::open(&setup.run_dir, setup.resume, shared);
+            writer.job(&setup.job);
+            writer.run(&entries);
+        });
+        match spawned {
+            Ok(_) => self.state = State::Writing(queue),
+            Err(error) => self.shared.complain(format!("nothing is recorded: {error}")),
+        }
+        for entry in early {
+            self.send(entry);
+        }
     }
 
     pub fn event(&mut self, event: &RunEvent) {
+        if matches!(event, RunEvent::Started(_)) {
+            self.begin();
+        }
         let entry = Entry::Event { at: wall_time(), event: Box::new(event.clone()) };
         self.send(entry);
     }
@@ -73,10 +123,14 @@ impl Recorder {
     }
 
     fn send(&mut self, entry: Entry) {
-        let Some(queue) = &self.queue else { return };
-        match queue.try_send(entry) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.dropped += 1,
+        match &mut self.state {
+            State::Silent => {}
+            State::Waiting { early, .. } => early.push(entry),
+            State::Writing(queue) => {
+                if queue.try_send(entry).is_err() {
+                    self.dropped += 1;
+                }
+            }
         }
     }
 
@@ -89,7 +143,9 @@ impl Recorder {
     /// Writes the end and closes the files, within `limit`.
     pub fn finish(&mut self, summary: &Summary, limit: Duration) {
         let deadline = Instant::now() + limit;
-        let Some(queue) = self.queue.take() else { return };
+        let State::Writing(queue) = std::mem::replace(&mut self.state, State::Silent) else {
+            return;
+        };
         let mut entry = Entry::End { at: wall_time(), summary: Box::new(summary.clone()) };
         // A full queue means a slow disk: it has until the deadline.
         while let Err(TrySendError::Full(back)) = queue.try_send(entry) {
@@ -183,20 +239,13 @@ impl Writer {
     }
 
     fn or_complain<T>(&self, result: Result<T, RecordError>) -> Option<T> {
-        result.map_err(|error| self.complain(error.to_string())).ok()
-    }
-
-    fn complain(&self, text: String) {
-        let mut list = self.shared.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        if list.len() < 16 {
-            list.push(text);
-        }
+        result.map_err(|error| self.shared.complain(error.to_string())).ok()
     }
 
     fn job(&self, job: &Value) {
         let path = self.run_dir.join("job.json");
         if let Err(error) = fs::write(&path, format!("{job:#}\n")) {
-            self.complain(format!("cannot write `{}`: {error}", path.display()));
+            self.shared.complain(format!("cannot write `{}`: {error}", path.display()));
         }
     }
 

@@ -11,6 +11,7 @@ use crate::summary::{Logs, RunError, Summary, Why};
 use crate::words::{self, Named};
 use monarch_net::{ControlServer, Identity, Options, Role};
 use monarch_sched::{Cause, Ended, Outcome, Scheduler};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -45,28 +46,25 @@ pub(crate) fn carry_out(
     let scheduler =
         Scheduler::new(config.scheduling(), 0).map_err(|e| RunError::new(2, e.to_string()))?;
     let ControlInbox { sender, receiver } = inbox;
-    let mut links = Links::default();
-    links.server = listen(config, &sender)?;
+    let mut links = Links::new(listen(config, &sender)?);
     let address = links.server.as_ref().map(|s| s.local_addr());
-    // Workers start while the controller looks after its files.
-    let mut children = Children::new();
-    let seats = launcher.count();
-    for slot in 0..seats {
-        let key = config.network.as_ref().map(|n| n.key.clone());
-        let door = Door::numbered(sender.clone(), u64::from(slot));
-        let seat = Seat { slot, address, key, job_hash: config.job_hash, door };
-        let child = launcher
-            .launch(&seat)
-            .map_err(|error| RunError::new(1, format!("cannot start worker {slot}: {error}")))?;
-        children.add(child);
-    }
-    let run_dir = prepare(&config.run_dir)?;
-    let thread = |e: std::io::Error| RunError::new(1, format!("cannot start a thread: {e}"));
-    let saver = Saver::start(&config.plan, run_dir.clone(), sender.clone()).map_err(thread)?;
+    let place = Place::prepare(&config.run_dir)?;
+    let run_dir = place.path.clone();
+    let saver = Saver::start(&config.plan, run_dir.clone(), sender.clone())
+        .map_err(|e| RunError::new(1, format!("cannot start a thread: {e}")))?;
     let recorder = match probe {
-        None => Recorder::start(config, &run_dir).map_err(thread)?,
+        None => Recorder::new(config, &run_dir),
         Some(_) => Recorder::silent(),
     };
+    let mut children = Children::new();
+    if let Err(error) = launch(config, launcher, &sender, address, &mut children) {
+        // Those that have started leave when nobody is at the other end.
+        drop(receiver);
+        links.shutdown("the run cannot begin");
+        children.shutdown(LEAVE, &mut || {});
+        place.leave();
+        return Err(error);
+    }
     let parts = Parts {
         config,
         observer,
@@ -85,7 +83,31 @@ pub(crate) fn carry_out(
         events.emit(RunEvent::Listening { address });
     }
     events.run();
-    finish(events)
+    let begun = events.recorder.begun();
+    let result = finish(events);
+    if !begun {
+        place.leave();
+    }
+    result
+}
+
+fn launch(
+    config: &RunConfig,
+    launcher: &mut dyn Launcher,
+    inbox: &Sender<Input>,
+    address: Option<SocketAddr>,
+    children: &mut Children,
+) -> Result<(), RunError> {
+    for slot in 0..launcher.count() {
+        let key = config.network.as_ref().map(|n| n.key.clone());
+        let door = Door::numbered(inbox.clone(), u64::from(slot));
+        let seat = Seat { slot, address, key, job_hash: config.job_hash, door };
+        let child = launcher
+            .launch(&seat)
+            .map_err(|error| RunError::new(1, format!("cannot start worker {slot}: {error}")))?;
+        children.add(child);
+    }
+    Ok(())
 }
 
 fn listen(config: &RunConfig, inbox: &Sender<Input>) -> Result<Option<ControlServer>, RunError> {
@@ -100,15 +122,39 @@ fn listen(config: &RunConfig, inbox: &Sender<Input>) -> Result<Option<ControlSer
     server.map(Some).map_err(|e| RunError::new(4, e.to_string()))
 }
 
-/// Makes the run directory; returns its absolute path.
-fn prepare(run_dir: &Path) -> Result<PathBuf, RunError> {
-    let shown = run_dir.display();
-    let failed = |e| RunError::new(1, format!("cannot make the run's directory `{shown}`: {e}"));
-    std::fs::create_dir_all(run_dir).map_err(failed)?;
-    let run_dir = run_dir.canonicalize().map_err(failed)?;
-    // What a killed run left half done; it harms nobody when it stays.
-    let _ = monarch_checkpoint::remove_stale(&run_dir);
-    Ok(run_dir)
+/// The run's directory.
+struct Place {
+    /// Absolute.
+    path: PathBuf,
+    /// Directories that were made for it, the deepest first.
+    made: Vec<PathBuf>,
+}
+
+impl Place {
+    fn prepare(run_dir: &Path) -> Result<Place, RunError> {
+        let shown = run_dir.display();
+        let failed =
+            |e| RunError::new(1, format!("cannot make the run's directory `{shown}`: {e}"));
+        let missing = run_dir.ancestors().filter(|p| !p.as_os_str().is_empty() && !p.exists());
+        let mut made: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
+        std::fs::create_dir_all(run_dir).map_err(failed)?;
+        let path = run_dir.canonicalize().map_err(failed)?;
+        for dir in &mut made {
+            // The current directory may change before they are removed again.
+            *dir = dir.canonicalize().map_err(failed)?;
+        }
+        // What a killed run left half done; it harms nobody when it stays.
+        let _ = monarch_checkpoint::remove_stale(&path);
+        Ok(Place { path, made })
+    }
+
+    /// A run that never began leaves nothing behind.
+    fn leave(&self) {
+        for dir in &self.made {
+            // Somebody else has put something there: it stays.
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
 }
 
 /// Everybody leaves, files are closed, and the run is put into words.
@@ -117,7 +163,16 @@ fn finish(mut events: EventLoop) -> Result<(Summary, Option<Probe>), RunError> {
         return Err(RunError::new(1, "the run has ended without an outcome"));
     };
     events.links.shutdown("the run is over");
-    events.children.shutdown(LEAVE);
+    let mut late = Vec::new();
+    let (inbox, children) = (&events.inbox, &mut events.children);
+    // Workers in this process that have only just come in are turned away with their message.
+    children.shutdown(LEAVE, &mut || {
+        late.extend(inbox.try_iter().filter_map(|input| match input {
+            Input::Saved(saved) => Some(saved),
+            _ => None,
+        }));
+    });
+    late.into_iter().for_each(|saved| events.late_save(saved));
     settle_save(&mut events);
     let (code, why, message) = verdict(&mut events, &outcome);
     let mut summary = summarise(&mut events, &outcome, why);

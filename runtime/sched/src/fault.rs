@@ -7,7 +7,7 @@ use crate::Cause;
 #[derive(Debug)]
 pub(crate) struct Fault {
     since_ns: u64,
-    best: Cause,
+    heard: Vec<Cause>,
 }
 
 /// How much a cause explains; less is better.
@@ -24,36 +24,106 @@ fn rank(cause: &Cause) -> u32 {
 
 impl Fault {
     pub fn new(now_ns: u64, cause: Cause) -> Fault {
-        Fault { since_ns: now_ns, best: cause }
+        Fault { since_ns: now_ns, heard: vec![cause] }
     }
 
     pub fn hear(&mut self, cause: Cause) {
-        if rank(&cause) < rank(&self.best) && !self.explains(&cause) {
-            self.best = cause;
-        }
+        self.heard.push(cause);
     }
 
-    /// A worker's exit after its own report only says that it left, as it should.
-    fn explains(&self, cause: &Cause) -> bool {
-        match (&self.best, cause) {
-            (Cause::Worker { rank: a, failure, .. }, Cause::Exited { rank: b, .. }) => {
-                a == b && failure.lost_peer.is_none()
+    /// Place of the best explanation so far.
+    fn best(&self) -> Option<usize> {
+        let candidates = self.heard.iter().enumerate().filter(|(_, c)| !self.explained(c));
+        candidates.min_by_key(|(place, cause)| (rank(cause), *place)).map(|(place, _)| place)
+    }
+
+    /// That a worker left after its own report says nothing new: it should. A signal does, unless
+    /// the worker had a trouble of its own and gave up.
+    fn explained(&self, cause: &Cause) -> bool {
+        let (gone, by_signal) = match cause {
+            Cause::Exited { rank, exit, .. } => (*rank, exit.by_signal),
+            Cause::Lost { rank, .. } => (*rank, false),
+            _ => return false,
+        };
+        self.heard.iter().any(|c| match c {
+            Cause::Worker { rank, failure, .. } => {
+                *rank == gone && (!by_signal || failure.lost_peer.is_none())
             }
             _ => false,
-        }
+        })
     }
 
     /// True when waiting any longer would not make the cause clearer.
     pub fn settled(&self, now_ns: u64, settle_ns: u64) -> bool {
         let waited = now_ns.saturating_sub(self.since_ns);
-        match rank(&self.best) {
-            0 => true,
-            1 => waited >= settle_ns / 10,
+        match self.best().and_then(|place| self.heard.get(place)).map(rank) {
+            // It may still turn out that this worker had said why.
+            Some(0 | 1) => waited >= settle_ns / 10,
             _ => waited >= settle_ns,
         }
     }
 
-    pub fn into_cause(self) -> Cause {
-        self.best
+    pub fn into_cause(mut self) -> Cause {
+        let place = self.best().unwrap_or(0);
+        self.heard.swap_remove(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Exit, Failure, WorkerId};
+
+    fn report(rank: u32, lost_peer: Option<u32>) -> Cause {
+        let (task, message) = (String::new(), String::new());
+        let failure = Failure { step: None, task, message, span: None, lost_peer };
+        Cause::Worker { rank, worker: WorkerId(0), failure }
+    }
+
+    fn exited(rank: u32, by_signal: bool) -> Cause {
+        let exit = Exit { text: String::new(), by_signal, clean: false };
+        Cause::Exited { rank, worker: WorkerId(0), exit }
+    }
+
+    fn lost(rank: u32) -> Cause {
+        Cause::Lost { rank, worker: WorkerId(0), why: String::new() }
+    }
+
+    /// The cause, whatever the order in which three things are heard.
+    fn cause(heard: [Cause; 3]) -> Cause {
+        let [a, b, c] = heard;
+        let orders =
+            [[&a, &b, &c], [&a, &c, &b], [&b, &a, &c], [&b, &c, &a], [&c, &a, &b], [&c, &b, &a]];
+        let mut found = orders.map(|order| {
+            let mut fault = Fault::new(0, order[0].clone());
+            fault.hear(order[1].clone());
+            fault.hear(order[2].clone());
+            fault.into_cause()
+        });
+        let last = found[5].clone();
+        assert!(found.iter_mut().all(|c| *c == last), "{found:?}");
+        last
+    }
+
+    #[test]
+    fn a_signal_explains_a_complaint_and_a_lost_connection() {
+        assert_eq!(cause([report(0, Some(1)), lost(1), exited(1, true)]), exited(1, true));
+    }
+
+    #[test]
+    fn a_report_explains_an_exit() {
+        assert_eq!(cause([report(1, None), lost(1), exited(1, false)]), report(1, None));
+        assert_eq!(cause([report(1, None), lost(1), exited(1, true)]), report(1, None));
+    }
+
+    #[test]
+    fn a_survivor_that_leaves_after_its_complaint_is_not_the_cause() {
+        assert_eq!(cause([report(0, Some(1)), exited(0, false), lost(1)]), lost(1));
+    }
+
+    #[test]
+    fn a_complaint_is_better_than_nothing() {
+        let heard = [report(0, Some(1)), exited(0, false), lost(0)];
+        assert_eq!(cause(heard), report(0, Some(1)));
     }
 }

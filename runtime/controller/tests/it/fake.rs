@@ -236,7 +236,7 @@ impl Worker<'_> {
         }
         std::thread::sleep(self.fakes.step_time);
         let wrong = f64::from(*self.trick == Trick::WrongLossAt(step));
-        let phases = Phases { total_ns: 2_000_000, wait_ns: 500_000, ..Phases::default() };
+        let phases = Phases { total_ns: 100_000_000, wait_ns: 25_000_000, ..Phases::default() };
         let span = TraceSpan {
             name: "reduce bucket 0".into(),
             stream: "communication".into(),

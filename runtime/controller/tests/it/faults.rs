@@ -14,8 +14,14 @@ fn fails(workers: u32, slot: u32, trick: Trick) -> (RunError, Vec<RunEvent>) {
     if let Some(summary) = &error.summary {
         assert_eq!(summary.why, Why::Failed);
     }
-    let left = entries(&dir.path().join("r1"));
-    assert!(left.iter().all(|n| !n.contains("tmp")), "{left:?}");
+    let run_dir = dir.path().join("r1");
+    let begun = events.iter().any(|e| matches!(e, RunEvent::Started(_)));
+    // A run that never began leaves nothing behind.
+    assert_eq!(begun, run_dir.exists());
+    if begun {
+        let left = entries(&run_dir);
+        assert!(left.iter().all(|n| !n.contains("tmp")), "{left:?}");
+    }
     (error, events)
 }
 

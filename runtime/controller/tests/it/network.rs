@@ -90,22 +90,25 @@ fn workers_come_by_themselves_and_strangers_are_turned_away() {
     let key = config.network.as_ref().unwrap().key.clone();
     let other = ClusterKey::generate().unwrap();
     let job = config.job_hash;
-    let mut workers = Vec::new();
-    let mut strangers = Vec::new();
+    let (tell, addresses) = std::sync::mpsc::channel::<SocketAddr>();
+    let coming = std::thread::spawn(move || {
+        let address = addresses.recv().unwrap();
+        let end = |key, trick| join(address, key, job, trick).join().unwrap();
+        end(&other, Trick::None);
+        let version = end(&key, Trick::OtherVersion);
+        assert!(version.contains("9.9.9"), "{version}");
+        let another = end(&key, Trick::OtherJob);
+        assert!(another.contains("was started for job 0909"), "{another}");
+        let workers = [0, 1].map(|_| join(address, &key, job, Trick::None));
+        workers.map(|w| w.join().unwrap())
+    });
     let (result, events) = observe(&config, &mut Fakes::new(0), |event, _| {
         if let RunEvent::Listening { address } = event {
-            strangers.push(join(*address, &other, job, Trick::None));
-            strangers.push(join(*address, &key, job, Trick::OtherVersion));
-            strangers.push(join(*address, &key, job, Trick::OtherJob));
-            let late: Vec<_> = strangers.drain(..).map(|s| s.join().unwrap()).collect();
-            assert!(late[1].contains("9.9.9"), "{late:?}");
-            assert!(late[2].contains("was started for job 0909"), "{late:?}");
-            workers.push(join(*address, &key, job, Trick::None));
-            workers.push(join(*address, &key, job, Trick::None));
+            tell.send(*address).unwrap();
         }
     });
     assert_eq!(result.unwrap().steps, 50);
-    let ends: Vec<String> = workers.into_iter().map(|w| w.join().unwrap()).collect();
+    let ends = coming.join().unwrap();
     assert!(ends.iter().all(|e| e.contains("the run is over")), "{ends:?}");
     let warned = warnings(&events).join("\n");
     assert!(warned.contains("9.9.9") && warned.contains("another cluster key"), "{warned}");

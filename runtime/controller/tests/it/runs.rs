@@ -23,7 +23,7 @@ fn from_the_first_worker_to_the_last_checkpoint() {
     assert_eq!(summary.best["eval.accuracy"], (0.37, 37));
     assert_eq!((summary.loss, summary.samples), (Some(1.0 / 37.0), 37 * 8));
     assert_eq!((summary.wait_share, summary.records_dropped), (0.25, 0));
-    assert_eq!(summary.stepping, Duration::from_millis(37 * 2));
+    assert_eq!(summary.stepping, Duration::from_millis(37 * 100));
     let Some(RunEvent::Started(started)) =
         events.iter().find(|e| matches!(e, RunEvent::Started(_)))
     else {
@@ -144,7 +144,7 @@ fn a_measurement_trains_nothing_and_leaves_no_files() {
     let measured = measure(config, &mut Fakes::new(2), 50).unwrap();
     assert_eq!(measured.round_trips_ns.len(), 50);
     assert!(measured.joined_ns > 0 && measured.joined_ns <= measured.ready_ns);
-    assert!(entries(&dir.path().join("r1")).is_empty());
+    assert!(entries(dir.path()).is_empty());
 }
 
 #[test]
