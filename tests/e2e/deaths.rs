@@ -1,0 +1,102 @@
+//! Processes that are killed: nobody is left behind, and the cause is named.
+
+use crate::signals::endless;
+use crate::support::{Place, digits, process, swap};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Within this, workers have followed their controller.
+const GONE: Duration = Duration::from_secs(2);
+
+/// A run that saves often.
+fn saving() -> String {
+    swap(&endless(), "  batch = 64", "  batch = 64\n  checkpoint { every = 5 steps }")
+}
+
+#[track_caller]
+fn nobody_left(place: &Place, when: &str) {
+    let left = process::left_after(place.mark(), GONE);
+    assert!(left.is_empty(), "killed {when}, and these live on: {left:?}");
+}
+
+/// The controller is killed when it has said a certain thing.
+#[test]
+fn no_orphans_after_a_word() {
+    type Wanted = fn(&Value) -> bool;
+    let moments: [(&str, Wanted); 5] = [
+        ("at its first word", |e| e["verb"] == "run"),
+        ("while workers come", |e| e["event"] == "listening"),
+        ("before the first step", |e| e["event"] == "started"),
+        ("amid steps", |e| e["event"] == "step" && e["step"] == 17),
+        ("after a checkpoint", |e| e["event"] == "checkpoint"),
+    ];
+    for (when, wanted) in moments {
+        let mut place = Place::with(&saving());
+        place.killed = true;
+        let mut running = place.begin(&["--workers", "4"]);
+        running.until(when, wanted);
+        running.signal(libc::SIGKILL);
+        assert_eq!(running.finish().signal, Some(libc::SIGKILL));
+        nobody_left(&place, when);
+    }
+}
+
+/// The controller is killed at moments that nobody chose.
+#[test]
+fn no_orphans_at_any_moment() {
+    let mut state = 0x5eed_u64;
+    for round in 0..8 {
+        let mut place = Place::with(&saving());
+        place.killed = true;
+        let how = if round % 2 == 0 { "shm" } else { "quic" };
+        let running = place.begin(&["--workers", "3", "--transport", how]);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let wait = Duration::from_millis((state >> 33) % 400);
+        // No condition is waited for: this is the moment.
+        std::thread::sleep(wait);
+        running.signal(libc::SIGKILL);
+        assert_eq!(running.finish().signal, Some(libc::SIGKILL));
+        nobody_left(&place, &format!("in round {round} after {wait:?}"));
+    }
+}
+
+#[test]
+fn a_worker_that_dies_is_named() {
+    for (how, signal, name) in
+        [("shm", libc::SIGKILL, "SIGKILL"), ("quic", libc::SIGSEGV, "SIGSEGV")]
+    {
+        let place = Place::with(&endless());
+        let mut running = place.begin(&["--workers", "3", "--transport", how]);
+        running.until_step(20);
+        let victim = place.workers()[1];
+        let begun = Instant::now();
+        assert!(process::send(victim, signal));
+        let out = running.finish().expect_code(1);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        let lost = out.last("lost");
+        let why = lost["why"].as_str().unwrap_or_default();
+        assert!(why.contains(name) && why.contains(&victim.to_string()), "{why}");
+        assert_eq!(out.last("failed")["code"], 1);
+        out.says(&["worker", &format!("process {victim}"), &format!("signal {signal}"), name]);
+        nobody_left(&place, "a worker");
+    }
+}
+
+#[test]
+fn a_worker_that_dies_before_it_joins_is_named() {
+    let place = Place::with(&digits("1 epochs"));
+    // The first child that is seen is killed at once.
+    let mut command = place.command("sh");
+    let binary = env!("CARGO_BIN_EXE_monarch");
+    let script = format!(
+        "\"{binary}\" run job.mon --json --workers 4 & pid=$!; \
+         while kill -0 $pid 2>/dev/null; do \
+           for c in $(cat /proc/$pid/task/$pid/children 2>/dev/null); do kill -9 $c && break 2; \
+           done; done; wait $pid"
+    );
+    command.args(["-c", &script]);
+    let out = crate::support::Running::start(command, crate::support::LIMIT).finish();
+    let out = out.expect_code(1);
+    assert!(out.stderr.contains("SIGKILL"), "{}", out.story());
+    nobody_left(&place, "a worker at its start");
+}

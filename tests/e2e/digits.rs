@@ -1,0 +1,87 @@
+//! The first program that anybody runs.
+
+use crate::support::{Place, checkpoint, digits, root};
+use std::fs;
+
+/// `examples/digits.mon`, to the letter.
+#[test]
+fn learns_to_read() {
+    let place = Place::new();
+    place.copy("examples/digits.mon", "job.mon");
+    let out = place.train(&["--workers", "2"]).ok();
+    let end = out.last("finished");
+    let accuracy = end["metrics"]["eval.accuracy"].as_f64().expect("an accuracy");
+    assert!(accuracy >= 0.97, "{accuracy}");
+    // `test` and what comes later are remarked upon; nothing is wrong.
+    assert!(out.errors().is_empty(), "{}", out.story());
+    let run = place.run_dir();
+    assert_eq!(end["directory"], run.display().to_string());
+    let manifest = checkpoint::manifest(&out.checkpoint());
+    assert_eq!(manifest["fingerprint"], out.fingerprint());
+    assert_eq!(manifest["step"], out.steps());
+    assert_eq!(manifest["finite"], true);
+    let steps: Vec<u64> = (0..out.steps()).collect();
+    assert_eq!(checkpoint::recorded_steps(&run), steps);
+}
+
+/// What a person sees: talk on standard error, the summary on standard output.
+#[test]
+fn ends_with_a_summary() {
+    let place = Place::with(&digits("2 epochs"));
+    let out = place.run(&["run", "job.mon", "--workers", "2", "--run-id", "first"]).ok();
+    let summary = out.stdout.join("\n");
+    let row = |name: &str| {
+        let row = out.stdout.iter().find_map(|l| l.strip_prefix(name));
+        row.unwrap_or_else(|| panic!("no `{name}`: {summary}")).trim().to_string()
+    };
+    assert!(row("ended").contains("after step 46"), "{summary}");
+    assert!(place.file(&row("checkpoint")).join("manifest.json").exists(), "{summary}");
+    assert!(place.file(&row("events")).exists(), "{summary}");
+    assert!(row("curves").contains("tensorboard --logdir runs/first"), "{summary}");
+    let manifest = checkpoint::manifest(&place.file("runs/first/step-000000046"));
+    assert_eq!(row("weights"), manifest["fingerprint"].as_str().expect("a fingerprint"));
+    assert!(out.stderr.contains("2 workers"), "{}", out.stderr);
+    assert!(out.stderr.contains("eval.accuracy"), "{}", out.stderr);
+    assert!(!out.stderr.contains('\x1b'), "colours on a pipe: {}", out.stderr);
+}
+
+/// Params become options, with their words, defaults and ranges.
+#[test]
+fn helps() {
+    let place = Place::with(&digits("2 epochs"));
+    let out = place.run(&["run", "job.mon", "--help"]).ok();
+    let help = out.stdout.join("\n");
+    for words in ["--width", "Hidden units.", "default: 128", "16..4096", "--lr", "--resume"] {
+        assert!(help.contains(words), "no `{words}`: {help}");
+    }
+    place.check_untouched(&["job.mon"]);
+}
+
+/// `check` and `plan` look and do not touch.
+#[test]
+fn looking_leaves_nothing() {
+    let place = Place::with(&digits("2 epochs"));
+    place.run(&["check", "job.mon"]).ok();
+    place.run(&["plan", "job.mon"]).ok();
+    let out = place.run(&["plan", "job.mon", "--json"]).ok();
+    assert_eq!(out.events[0]["json"], 1, "{}", out.story());
+    let page = place.run(&["explain", "M0201"]).ok();
+    assert!(page.stdout.join("\n").contains("M0201"));
+    place.check_untouched(&["job.mon"]);
+}
+
+/// A param of the command line reaches the weights.
+#[test]
+fn a_param_counts() {
+    let place = Place::with(&digits("3 steps"));
+    let plain = place.train(&["--workers", "1"]).ok();
+    let wide = place.train(&["--workers", "1", "--width", "64"]).ok();
+    let fast = place.train(&["--workers", "1", "--lr", "1e-2"]).ok();
+    assert_ne!(plain.fingerprint(), wide.fingerprint());
+    assert_ne!(plain.fingerprint(), fast.fingerprint());
+    assert_eq!(fast.last("step")["lr"], 0.01);
+    let job = fs::read_to_string(place.run_dirs()[1].join("job.json")).expect("job.json");
+    let job: serde_json::Value = serde_json::from_str(&job).expect("JSON");
+    assert_eq!(job["params"]["width"], "64");
+    assert!(root().join("README.md").exists());
+}

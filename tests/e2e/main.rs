@@ -1,0 +1,19 @@
+//! The binary as a person runs it: real processes over loopback, in folders of their own.
+//!
+//! No test sleeps for luck: each waits for something that it can see, within a bound. Every
+//! [`support::Place`] checks at its end that no process, no temporary file and no half-written
+//! checkpoint is left.
+
+mod bad_input;
+mod bits;
+mod deaths;
+mod digits;
+mod disk;
+mod embedded;
+mod fixtures;
+mod machines;
+mod plans;
+mod resume;
+mod seen;
+mod signals;
+mod support;
