@@ -1,6 +1,6 @@
 //! Operands in the order in which the register tile reads them.
 
-use super::{Gemm, MAX_ROWS};
+use super::Gemm;
 use crate::simd::{LANES, Lanes, LanesExt};
 use std::ops::Range;
 
@@ -20,23 +20,15 @@ pub(super) fn columns<L: Lanes>(
         let part = &plan.b_columns[left..(left + LANES).min(columns.end)];
         // Tiles start at multiples of sixteen, as the groups of `b_unit` do.
         if plan.b_unit.get(left / LANES).copied().unwrap_or(false) && !part.is_empty() {
-            for (k, &at) in depths.iter().enumerate() {
-                let from = &b[at + part[0]..][..part.len()];
-                let to = &mut to[k * width + lane..][..LANES];
-                if let (Ok(from), Ok(to)) = (from.try_into(), (&mut *to).try_into()) {
-                    L::load(from).store(to);
-                } else {
-                    L::load_part(from).store_part(to);
-                }
-            }
+            side_by_side::<L>(&b[part[0]..], part.len(), depths, &mut to[lane..], width);
         } else {
-            let unit = plan.b_depth_unit;
-            strided::<L>(b, part, depths, unit, &mut to[lane..], width, LANES);
+            strided::<L>(b, part, depths, plan.b_depth_unit, &mut to[lane..], width);
         }
     }
 }
 
-/// Rows `rows` of a over `depth`: element (i, k) goes to `to[k * rows.len() + i]`.
+/// Rows `rows` of a over `depth`: element (i, k) goes to `to[k * rows.len() + i]`. Writes up to
+/// sixteen elements beyond the last one.
 #[inline(always)]
 pub(super) fn rows<L: Lanes>(
     plan: &Gemm,
@@ -49,19 +41,33 @@ pub(super) fn rows<L: Lanes>(
     let part = &plan.a_rows[rows];
     let height = part.len();
     if part.windows(2).all(|w| w[1] == w[0] + 1) {
-        for (k, &at) in depths.iter().enumerate() {
-            let from = &a[at + part[0]..][..height];
-            // Beyond `height` come zeros that the next row overwrites: the panel has the room.
-            let to = &mut to[k * height..][..LANES];
-            L::load_part(from).store_part(to);
-        }
+        side_by_side::<L>(&a[part[0]..], height, depths, to, height);
     } else {
-        strided::<L>(a, part, depths, plan.a_depth_unit, to, height, MAX_ROWS);
+        strided::<L>(a, part, depths, plan.a_depth_unit, to, height);
     }
 }
 
-/// Element (k, j) of `from[lines[j] + depths[k]]` goes to `to[k * step + j]`; zeros from
-/// `lines.len()` up to `fill` where `step` leaves the room.
+/// `count` (at most sixteen) neighbours at each depth. Whole vectors are stored, lowest depth
+/// first: where `step` is less than sixteen the next one overwrites what is too much. (Stores
+/// with a mask are slow on some processors.)
+#[inline(always)]
+fn side_by_side<L: Lanes>(
+    from: &[f32],
+    count: usize,
+    depths: &[usize],
+    to: &mut [f32],
+    step: usize,
+) {
+    for (k, &at) in depths.iter().enumerate() {
+        if let Some(to) = to[k * step..].first_chunk_mut() {
+            L::load_some(&from[at..][..count], 0.0).store(to);
+        }
+    }
+}
+
+/// Lines (at most sixteen) anywhere: element `from[lines[j] + depths[k]]` goes to
+/// `to[k * step + j]`, in whole vectors as above; zeros beyond the lines. Where depths lie side
+/// by side, in squares of sixteen.
 #[inline(always)]
 fn strided<L: Lanes>(
     from: &[f32],
@@ -70,27 +76,29 @@ fn strided<L: Lanes>(
     unit: bool,
     to: &mut [f32],
     step: usize,
-    fill: usize,
 ) {
-    let used = fill.min(step);
     let mut k = 0;
     while unit && k < depths.len() {
         let deep = (depths.len() - k).min(LANES);
         let mut square = [L::splat(0.0); LANES];
         for (vector, &line) in square.iter_mut().zip(lines) {
-            *vector = L::load_part(&from[line + depths[k]..][..deep]);
+            *vector = L::load_some(&from[line + depths[k]..][..deep], 0.0);
         }
         L::transpose(&mut square);
         for (i, vector) in square.iter().take(deep).enumerate() {
-            vector.store_part(&mut to[(k + i) * step..][..used]);
+            if let Some(to) = to[(k + i) * step..].first_chunk_mut() {
+                vector.store(to);
+            }
         }
         k += deep;
     }
     for (k, &at) in depths.iter().enumerate().skip(k) {
-        let row = &mut to[k * step..][..used];
-        row.fill(0.0);
+        let mut row = [0.0; LANES];
         for (to, &line) in row.iter_mut().zip(lines) {
             *to = from[line + at];
+        }
+        if let Some(to) = to[k * step..].first_chunk_mut() {
+            *to = row;
         }
     }
 }
