@@ -92,6 +92,25 @@ struct Slot {
     exit: Option<ChildExit>,
 }
 
+impl Slot {
+    /// How it ended, if it has.
+    fn look(&mut self, oom: &OomWatch) -> Option<&ChildExit> {
+        if self.exit.is_none()
+            && let Some(mut exit) = self.child.try_wait()
+        {
+            if exit.signal == Some(libc::SIGKILL) {
+                exit.text.push_str(if oom.has_struck() {
+                    "; the kernel has just killed for lack of memory"
+                } else {
+                    "; somebody killed it"
+                });
+            }
+            self.exit = Some(exit);
+        }
+        self.exit.as_ref()
+    }
+}
+
 impl Children {
     pub fn new() -> Children {
         Children { seats: Vec::new(), oom: OomWatch::new() }
@@ -105,22 +124,13 @@ impl Children {
     pub fn poll(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for (slot, seat) in self.seats.iter_mut().enumerate() {
-            if seat.exit.is_some() {
-                continue;
+            if seat.exit.is_none()
+                && let Some(exit) = seat.look(&self.oom)
+            {
+                let (by_signal, clean) = (exit.signal.is_some(), exit.clean);
+                let exit = Exit { text: exit.text.clone(), by_signal, clean };
+                events.push(Event::Exited { slot: slot as u32, exit });
             }
-            let Some(mut exit) = seat.child.try_wait() else { continue };
-            if exit.signal == Some(libc::SIGKILL) {
-                exit.text.push_str(if self.oom.has_struck() {
-                    "; the kernel has just killed for lack of memory"
-                } else {
-                    "; somebody killed it"
-                });
-            }
-            let (by_signal, clean) = (exit.signal.is_some(), exit.clean);
-            let text = exit.text.clone();
-            seat.exit = Some(exit);
-            let exit = Exit { text, by_signal, clean };
-            events.push(Event::Exited { slot: slot as u32, exit });
         }
         events
     }
@@ -154,9 +164,7 @@ impl Children {
 
     fn all_gone(&mut self) -> bool {
         for seat in &mut self.seats {
-            if seat.exit.is_none() {
-                seat.exit = seat.child.try_wait();
-            }
+            seat.look(&self.oom);
         }
         self.seats.iter().all(|s| s.exit.is_some())
     }

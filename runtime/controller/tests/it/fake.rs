@@ -1,6 +1,6 @@
 //! Workers that compute nothing: threads that speak the messages of real ones, and fail on demand.
 
-use monarch_checkpoint::{Tensor, fingerprint, layout, write_shard};
+use monarch_checkpoint::{Stored, Tensor, fingerprint, layout, write_shard};
 use monarch_controller::{Child, ChildExit, Door, Launcher, Seat, WorkerEnd};
 use monarch_graph as g;
 use monarch_wire::*;
@@ -282,10 +282,11 @@ impl Worker<'_> {
         let (rank, world) = (self.start.rank, self.start.world);
         let stored: Vec<_> =
             layout(&self.start.plan, world).into_iter().filter(|t| t.rank == rank).collect();
-        let values = vec![step as f32; 16];
+        let size = |t: &Stored| t.shape.iter().product::<u64>() as usize;
+        let values = vec![step as f32; stored.iter().map(size).max().unwrap_or(0)];
         let tensors: Vec<Tensor> = stored
             .iter()
-            .map(|t| Tensor { name: &t.name, shape: &t.shape, values: &values })
+            .map(|t| Tensor { name: &t.name, shape: &t.shape, values: &values[..size(t)] })
             .collect();
         let written = write_shard(directory, rank, world, &tensors);
         let error = written.as_ref().err().map(|e| e.to_string());

@@ -147,6 +147,48 @@ fn parts_that_are_not_there_make_no_checkpoint() {
     assert!(left.iter().all(|n| !n.starts_with("step-")), "{left:?}");
 }
 
+/// Runs in a child, on a disk of its own that holds two checkpoints and no third.
+#[test]
+fn a_full_disk_is_loud_and_the_last_whole_checkpoint_remains() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = "mount -t tmpfs -o size=640k none \"$MONARCH_TEST_ROOT\"";
+    let test = "faults::on_a_tiny_disk --exact --ignored --nocapture";
+    let output = std::process::Command::new("unshare")
+        .args(["-rm", "sh", "-c", &format!("{mount} || exit 77; exec \"$0\" {test}")])
+        .arg(std::env::current_exe().unwrap())
+        .env("MONARCH_TEST_ROOT", dir.path())
+        .output();
+    match output {
+        Ok(output) if output.stdout.starts_with(b"\nrunning 1 test") => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        }
+        _ => eprintln!("not tested: this machine gives no mount namespaces"),
+    }
+}
+
+#[test]
+#[ignore = "runs in a child of a_full_disk_is_loud_and_the_last_whole_checkpoint_remains"]
+fn on_a_tiny_disk() {
+    let Some(root) = std::env::var_os("MONARCH_TEST_ROOT") else { return };
+    let root = std::path::PathBuf::from(root);
+    let mut plan = saving(plan(35), 10, 3);
+    plan.weights.iter_mut().for_each(|w| w.shape = vec![128, 128]);
+    let mut fakes = Fakes::new(2);
+    let (result, events) = observe(&config(&root, plan, 2), &mut fakes, |_, _| {});
+    let error = result.unwrap_err();
+    assert_eq!((error.code, steps(&events).len()), (1, 35));
+    let text = &error.message;
+    assert!(text.contains("the weights after step 35 could not be saved"), "{text}");
+    assert!(text.contains("the disk is full"), "{text}");
+    assert!(text.contains("step-000000020 (step 20)"), "{text}");
+    let warned = warnings(&events);
+    assert!(warned.iter().any(|w| w.contains("no checkpoint of step 30")), "{warned:?}");
+    let whole = monarch_checkpoint::latest_whole(&root.join("r1")).unwrap();
+    assert_eq!(whole.checkpoint.unwrap().manifest.step, 20);
+    assert!(whole.skipped.is_empty());
+}
+
 #[test]
 fn a_directory_that_cannot_be_made_is_said_at_once() {
     let dir = tempfile::tempdir().unwrap();
