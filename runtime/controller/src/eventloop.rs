@@ -19,6 +19,7 @@ use monarch_wire::{FromWorker, Hello, Ready, Start, ToWorker, Window, WireError,
 use saves::Save;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -27,6 +28,9 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(20);
 /// Inputs taken between two looks at the clock.
 const BURST: usize = 64;
+
+/// Newcomers without a key that are told of.
+const STRANGERS: u32 = 16;
 
 /// What is known of a worker.
 #[derive(Default)]
@@ -50,6 +54,8 @@ pub(crate) struct EventLoop<'a> {
     pub started: Instant,
     /// Absolute: workers on other hosts find it under the same path.
     pub run_dir: PathBuf,
+    /// Where it listens.
+    pub address: Option<SocketAddr>,
     pub workers: BTreeMap<WorkerId, WorkerInfo>,
     /// In order of rank.
     pub ranks: Vec<WorkerId>,
@@ -70,6 +76,7 @@ pub(crate) struct EventLoop<'a> {
     transport: &'static str,
     joined_ns: u64,
     pub probe: Option<Probe>,
+    strangers: u32,
     backlog: VecDeque<Input>,
     later: VecDeque<Event>,
     pub outcome: Option<Outcome>,
@@ -87,13 +94,14 @@ pub(crate) struct Parts<'a> {
     pub saver: Saver,
     pub started: Instant,
     pub run_dir: PathBuf,
+    pub address: Option<SocketAddr>,
     pub probe: Option<Probe>,
 }
 
 impl<'a> EventLoop<'a> {
     pub fn new(parts: Parts<'a>) -> EventLoop<'a> {
         let Parts { config, observer, recorder, inbox, scheduler, .. } = parts;
-        let Parts { links, children, saver, started, run_dir, probe, .. } = parts;
+        let Parts { links, children, saver, started, run_dir, address, probe, .. } = parts;
         EventLoop {
             config,
             observer,
@@ -105,6 +113,7 @@ impl<'a> EventLoop<'a> {
             saver,
             started,
             run_dir,
+            address,
             workers: BTreeMap::new(),
             ranks: Vec::new(),
             merge: Merge::new(config.workers),
@@ -119,6 +128,7 @@ impl<'a> EventLoop<'a> {
             transport: "none",
             joined_ns: 0,
             probe,
+            strangers: 0,
             backlog: VecDeque::new(),
             later: VecDeque::new(),
             outcome: None,
@@ -192,7 +202,11 @@ impl<'a> EventLoop<'a> {
                 }
             }
             Input::Net(ServerEvent::Refused { error }) => {
-                self.emit(RunEvent::Warning { text: format!("turned away: {error}") });
+                // Somebody who tries again and again is told of a few times.
+                self.strangers += 1;
+                if self.strangers <= STRANGERS {
+                    self.emit(RunEvent::Warning { text: format!("turned away: {error}") });
+                }
             }
             Input::Local(LocalEvent::Connected { id, to_worker }) => {
                 let worker = self.links.connected_local(id, to_worker);

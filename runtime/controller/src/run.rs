@@ -11,7 +11,7 @@ use crate::summary::{Logs, RunError, Summary, Why};
 use crate::words::{self, Named};
 use monarch_net::{ControlServer, Identity, Options, Role};
 use monarch_sched::{Cause, Ended, Outcome, Scheduler};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -48,6 +48,7 @@ pub(crate) fn carry_out(
     let ControlInbox { sender, receiver } = inbox;
     let mut links = Links::new(listen(config, &sender)?);
     let address = links.server.as_ref().map(|s| s.local_addr());
+    let near = address.map(from_here);
     let place = Place::prepare(&config.run_dir)?;
     let run_dir = place.path.clone();
     let saver = Saver::start(&config.plan, run_dir.clone(), sender.clone())
@@ -57,7 +58,7 @@ pub(crate) fn carry_out(
         Some(_) => Recorder::silent(),
     };
     let mut children = Children::new();
-    if let Err(error) = launch(config, launcher, &sender, address, &mut children) {
+    if let Err(error) = launch(config, launcher, &sender, near, &mut children) {
         // Those that have started leave when nobody is at the other end.
         drop(receiver);
         links.shutdown("the run cannot begin");
@@ -76,6 +77,7 @@ pub(crate) fn carry_out(
         saver,
         started,
         run_dir,
+        address,
         probe,
     };
     let mut events = EventLoop::new(parts);
@@ -89,6 +91,17 @@ pub(crate) fn carry_out(
         place.leave();
     }
     result
+}
+
+/// The address under which workers of this machine reach what listens on all of its addresses.
+fn from_here(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
 }
 
 fn launch(
@@ -182,6 +195,14 @@ fn finish(mut events: EventLoop) -> Result<(Summary, Option<Probe>), RunError> {
     }
     summary.logs = events.recorder.logs();
     summary.records_dropped = events.recorder.dropped();
+    if summary.records_dropped > 0 {
+        let text = format!(
+            "{} records are missing in {}: the disk was too slow or took no more",
+            summary.records_dropped,
+            events.run_dir.display()
+        );
+        events.observer.event(&RunEvent::Warning { text });
+    }
     events.observer.event(&RunEvent::Finished(Box::new(summary.clone())));
     match message {
         None => Ok((summary, events.probe.take())),
@@ -220,7 +241,7 @@ fn verdict(events: &mut EventLoop, outcome: &Outcome) -> (u8, Why, Option<String
             let rank = |r: u32| named_rank(events, r);
             let slot = |s: u32| named_slot(events, s);
             let (code, mut message) =
-                words::failure(events.config, cause, outcome.steps, rank, slot);
+                words::failure(events.config, cause, outcome.steps, events.address, rank, slot);
             append_checkpoint(&mut message, events, outcome.steps);
             report_lost(events, cause, &message);
             (code, Why::Failed, Some(message))

@@ -6,6 +6,7 @@ use monarch_sched::{Cause, Failure, Warning};
 use monarch_wire::Hello;
 use monarch_wire::codec::short;
 use std::fmt::Write;
+use std::net::SocketAddr;
 
 /// What is known of a worker when it is to be named.
 pub(crate) struct Named {
@@ -21,13 +22,14 @@ pub(crate) fn failure(
     config: &RunConfig,
     cause: &Cause,
     done: u64,
+    listening: Option<SocketAddr>,
     rank: impl Fn(u32) -> Named,
     slot: impl Fn(u32) -> Named,
 ) -> (u8, String) {
     let at = format!("after step {done} of {}", config.plan.steps);
     let text = match cause {
         Cause::TooFew { came, world, waited_ns } => {
-            return (4, too_few(config, *came, *world, *waited_ns));
+            return (4, too_few(*came, *world, *waited_ns, listening));
         }
         Cause::Refused { why, .. } => format!("a worker was turned away: {why}"),
         Cause::NeverJoined { slot: number, exit } => {
@@ -85,15 +87,18 @@ fn seconds(ns: u64) -> f64 {
     (ns as f64 * 1e-8).round() / 10.0
 }
 
-fn too_few(config: &RunConfig, came: u32, world: u32, waited_ns: u64) -> String {
+fn too_few(came: u32, world: u32, waited_ns: u64, listening: Option<SocketAddr>) -> String {
     let seconds = seconds(waited_ns);
     let mut text = format!("{came} of {world} workers came within {seconds} s");
-    if let Some(network) = &config.network {
-        let at = &network.listen;
-        let _ = write!(
-            text,
-            "; start the others with `monarch worker --join {at}` and this cluster's key file"
-        );
+    if let Some(address) = listening {
+        let port = address.port();
+        let at = if address.ip().is_unspecified() {
+            format!("HOST:{port}` (HOST: a name of this machine)")
+        } else {
+            format!("{address}`")
+        };
+        let _ =
+            write!(text, "; start the others with `monarch worker --join {at} and the same key");
     }
     text
 }
