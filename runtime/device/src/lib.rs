@@ -6,6 +6,7 @@
 //! in the packing of matrix products and in the arena.
 
 mod buffers;
+pub mod device;
 mod exec;
 mod fold;
 mod gemm;
@@ -20,6 +21,7 @@ mod simd;
 mod testing;
 
 pub use buffers::{Columns, Weights};
+pub use device::{Cpu, Device};
 pub use exec::{ExecError, Lane};
 pub use fold::{add_assign, add_into};
 pub use memory::OutOfMemory;
