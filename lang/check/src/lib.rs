@@ -43,6 +43,7 @@ pub mod world;
 
 use monarch_diagnostic::{Diagnostic, Sources};
 pub use params::ParamHelp;
+pub use statics::show;
 use scope::{Checker, Lazy};
 pub use world::{TensorFact, TextFacts, World, WorldError};
 

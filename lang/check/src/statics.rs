@@ -49,7 +49,7 @@ pub(crate) fn type_of(value: &Value) -> Ty {
 }
 
 /// A value as a person writes it.
-pub(crate) fn show(value: &Value) -> String {
+pub fn show(value: &Value) -> String {
     match value {
         Value::Int(i) => i.to_string(),
         Value::Float(f) if *f != 0.0 && (f.abs() < 1e-2 || f.abs() >= 1e7) => format!("{f:e}"),

@@ -49,7 +49,7 @@ impl std::error::Error for Findings {}
 
 /// Params of the program at `path`, as far as it can be read.
 pub fn params(path: &Path) -> Vec<ParamHelp> {
-    monarch_check::params(&Disk::here(), &path.to_string_lossy())
+    monarch_check::params(&Disk::here(), &path.to_string_lossy()).0
 }
 
 /// Checks the program; `given` are params of the command line.

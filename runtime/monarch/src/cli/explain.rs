@@ -4,7 +4,7 @@ use super::{Failure, args, out, text};
 use clap::ArgMatches;
 use monarch::front::{self, Findings};
 use monarch_check::hir::{Origin, Program, Setting};
-use monarch_diagnostic::{codes, page, suggest};
+use monarch_diagnostic::{page, pages, suggest};
 use std::path::Path;
 
 pub fn explain(matches: &ArgMatches) -> Result<(), Failure> {
@@ -17,7 +17,7 @@ pub fn explain(matches: &ArgMatches) -> Result<(), Failure> {
 
 fn list() -> String {
     let line = |c: &monarch_diagnostic::Page| format!("{}  {}\n", c.code, c.title);
-    let codes: String = codes().iter().map(line).collect();
+    let codes: String = pages().iter().map(line).collect();
     format!("{codes}\n`monarch explain CODE` shows a page with a wrong and a right program.\n")
 }
 
@@ -26,7 +26,7 @@ fn explain_code(code: &str) -> Result<(), Failure> {
     match page(&code) {
         Some(page) => out::print(&format!("{}\n", page.text.trim_end())),
         None => {
-            let near = suggest(&code, codes().iter().map(|c| c.code));
+            let near = suggest(&code, pages().iter().map(|c| c.code));
             let near = near.map_or(String::new(), |n| format!("; did you mean {n}?"));
             Err(Failure::wrong(format!("there is no diagnostic {code}{near}")))
         }
