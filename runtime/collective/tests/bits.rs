@@ -66,7 +66,7 @@ impl Case {
 
 fn cases() -> impl Strategy<Value = Case> {
     let kind = prop_oneof![Just(Kind::Shared), Just(Kind::Messages)];
-    let sizes = prop::collection::vec(0u64..200, 1..6);
+    let sizes = prop::collection::vec(0u64..1000, 1..6);
     (1u32..10, 1u32..9, 1usize..4, sizes, any::<u64>(), kind).prop_map(
         |(shards, world, lanes, buckets, seed, kind)| {
             let world = world.min(shards);

@@ -158,6 +158,12 @@ impl Barrier {
         (at(AT_ARENA), at(AT_BYTES))
     }
 
+    /// Parity of the collective that is about to begin: what was published under the same parity
+    /// before has been read by all, since all have begun the one in between.
+    pub(super) fn next_parity(&self) -> usize {
+        ((self.begun + 1) % 2) as usize
+    }
+
     /// Begins a collective: says where this rank's nodes lie.
     pub(super) fn post(&mut self, tag: &Tag, offsets: &[usize]) -> Result<(), CollectiveError> {
         let words: Vec<u64> = offsets.iter().map(|&o| o as u64).collect();

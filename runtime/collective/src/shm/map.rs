@@ -95,21 +95,23 @@ impl PeerArena {
 
     /// Elements `start..start + length`; None beyond the arena.
     ///
-    /// To be called between the two barriers of a collective, for the chunk that this rank owns:
-    /// only then does nobody else write it.
+    /// To be called after the first barrier of a collective: for the chunk that this rank owns,
+    /// until the second, or for a copy that was staged for this collective. Nobody writes those.
     pub(super) fn read(&self, start: usize, length: usize) -> Option<&[f32]> {
         if !self.holds(start, length) {
             return None;
         }
-        // SAFETY: in bounds and aligned; every bit pattern is an f32. The protocol of
-        // `SharedMemory::all_reduce` gives this chunk to this rank alone between two barriers,
-        // whose atomics order it with the peer's writes before and reads after.
+        // SAFETY: in bounds and aligned; every bit pattern is an f32. By the protocol of
+        // `SharedMemory::all_reduce` these elements are this rank's alone between two barriers,
+        // or not written before all ranks have met again; the barriers' atomics order the reads
+        // with the peer's writes before and after.
         Some(unsafe {
             std::slice::from_raw_parts(self.0.base.as_ptr().cast::<f32>().add(start), length)
         })
     }
 
-    /// Stores `values` from element `start` on; false beyond the arena. When: as for `read`.
+    /// Stores `values` from element `start` on; false beyond the arena. To be called between the
+    /// two barriers of a collective, for the chunk that this rank owns.
     #[must_use]
     pub(super) fn write(&self, start: usize, values: &[f32]) -> bool {
         if !self.holds(start, values.len()) {

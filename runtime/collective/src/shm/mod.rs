@@ -1,5 +1,6 @@
 //! All-reduce within one host, in place: every rank's gradients lie in one file in memory that
-//! all ranks map; rank r adds slice r of all buffers and stores the sum into all of them.
+//! all ranks map; rank r adds slice r of all buffers and stores the sum into all of them. Small
+//! buckets are copied aside and added by every rank for itself, which saves a barrier.
 //!
 //! The file needs no preparation: zeros are its valid initial state, and it grows as ranks attach.
 //! Words at its front are atomics; floats change hands at barriers. Works between processes and
@@ -18,6 +19,7 @@ pub use map::{Region, as_bytes, as_bytes_mut, monotonic_ns};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 
 /// The shared-memory transport. Built, used and dropped on one thread.
@@ -27,8 +29,19 @@ pub struct SharedMemory {
     /// Arenas in order of rank; None at our own place.
     peers: Vec<Option<PeerArena>>,
     sum: Sum,
+    /// Room, used in turn, for copies of this rank's nodes of a small bucket.
+    stages: [Region; 2],
     sent_bytes: u64,
     thread: PhantomData<*const ()>,
+}
+
+/// Nodes of a bucket over all ranks, in elements, up to which every rank adds all of it for
+/// itself: cheaper than the second barrier of adding a chunk each.
+const SMALL: usize = 1 << 16;
+
+fn is_small(layout: &Layout, bucket: usize) -> bool {
+    let nodes: usize = (0..layout.world()).map(|rank| layout.nodes(rank).len()).sum();
+    nodes.saturating_mul(layout.elements(bucket)) <= SMALL
 }
 
 /// An empty file in memory for [`SharedMemory::attach`]: the file, which must stay open until all
@@ -60,14 +73,14 @@ impl SharedMemory {
         let barrier =
             Barrier::attach(&file, layout, settings).map_err(memory("cannot map shared memory"))?;
         barrier.agree(layout)?;
-        let pool = own_arena(&file, &barrier, layout, lanes)
-            .map_err(memory("cannot reserve gradients in"))?
-            .map_err(|what| CollectiveError::Layout(what.to_string()))?;
+        let arena = own_arena(&file, &barrier, layout, lanes);
+        let (stages, pool) = arena.map_err(memory("cannot reserve gradients in"))?;
         let mut shared = SharedMemory {
             layout: layout.clone(),
             barrier,
             peers: Vec::new(),
             sum: Sum::new(layout),
+            stages,
             sent_bytes: 0,
             thread: PhantomData,
         };
@@ -82,7 +95,7 @@ impl SharedMemory {
             // All have it open: nothing is left behind whatever happens from here on.
             let _ = std::fs::remove_file(path);
         }
-        Ok((shared, pool))
+        Ok((shared, pool?))
     }
 
     fn map_peer(&self, file: &File, rank: u32) -> io::Result<PeerArena> {
@@ -94,23 +107,41 @@ impl SharedMemory {
         Map::shared(file, offset, bytes).map(PeerArena)
     }
 
-    /// Adds our chunk of all ranks' nodes and stores the sum at every rank's first node.
-    fn reduce_chunk(
+    /// Copies this rank's nodes of a small bucket to where peers may read them; where that is.
+    fn stage(&mut self, parts: &[Piece]) -> Vec<usize> {
+        let stage = &mut self.stages[self.barrier.next_parity()];
+        let (start, mut at) = (stage.offset(), 0);
+        let mut offsets = Vec::new();
+        for part in parts {
+            let values = part.region();
+            offsets.push(start + at);
+            // A stage holds the nodes of the largest small bucket.
+            if let Some(room) = stage.get_mut(at..at + values.len()) {
+                room.copy_from_slice(values);
+            }
+            at += values.len();
+        }
+        offsets
+    }
+
+    /// Adds elements `range` of all ranks' nodes into our first node, and into that of every rank
+    /// when `to_all`.
+    fn reduce(
         &mut self,
         parts: &mut [Piece],
         postings: &[Vec<usize>],
+        range: Range<usize>,
+        to_all: bool,
     ) -> Result<(), CollectiveError> {
-        let SharedMemory { layout, peers, sum, .. } = self;
-        let me = layout.rank();
+        let SharedMemory { peers, sum, .. } = self;
         let elements = parts.first().map_or(0, |p| p.region().len());
-        let chunk = layout.chunk(elements, me);
         let wrong = |rank: u32| CollectiveError::Mismatch {
             rank,
             ours: format!("an arena that holds {elements} elements"),
             theirs: "a place beyond it".into(),
         };
-        for at in chunk.clone().step_by(BLOCK) {
-            let length = BLOCK.min(chunk.end - at);
+        for at in range.clone().step_by(BLOCK) {
+            let length = BLOCK.min(range.end - at);
             let mut sources: Vec<&[f32]> = Vec::new();
             for (rank, (peer, offsets)) in (0..).zip(peers.iter().zip(postings)) {
                 match peer {
@@ -126,7 +157,7 @@ impl SharedMemory {
             }
             let total = sum.block(length, |i| sources[i]);
             for (rank, (peer, offsets)) in (0..).zip(peers.iter().zip(postings)) {
-                let Some(arena) = peer else { continue };
+                let Some(arena) = peer.as_ref().filter(|_| to_all) else { continue };
                 let home = offsets.first().ok_or_else(|| wrong(rank))?;
                 if !arena.write(home + at, total) {
                     return Err(wrong(rank));
@@ -140,22 +171,23 @@ impl SharedMemory {
     }
 }
 
-fn own_arena(
-    file: &File,
-    barrier: &Barrier,
-    layout: &Layout,
-    lanes: usize,
-) -> io::Result<Result<Pool, CollectiveError>> {
+type Arena = ([Region; 2], Result<Pool, CollectiveError>);
+
+fn own_arena(file: &File, barrier: &Barrier, layout: &Layout, lanes: usize) -> io::Result<Arena> {
     let (copies, stride) = (layout.copies(lanes), stride(layout.slab()));
+    let small = (0..layout.buckets()).filter(|&b| is_small(layout, b));
+    let stage = small.map(|b| layout.elements(b)).max().unwrap_or(0);
+    let stage = stage * layout.nodes(layout.rank()).len();
     // Ranks' buffers are staggered too: see `stride`.
     let lead = (layout.rank() as usize * 0x440) % 0x4000;
-    let elements = lead + copies * stride;
+    let elements = 2 * stage + lead + copies * stride;
     let bytes = (elements * 4).next_multiple_of(PAGE);
     let offset = barrier.claim(file, bytes as u64)?;
     let mut arena = Region::of(Map::shared(file, offset, bytes)?, elements);
+    let stages = [arena.split_front(stage), arena.split_front(stage)];
     // The lead belongs to no copy and is never used.
     drop(arena.split_front(lead));
-    Ok(Pool::new(layout, arena, copies, stride))
+    Ok((stages, Pool::new(layout, arena, copies, stride)))
 }
 
 impl Transport for SharedMemory {
@@ -168,19 +200,31 @@ impl Transport for SharedMemory {
         check_parts(&self.layout, bucket, parts)?;
         let elements = self.layout.elements(bucket);
         let tag = Tag { step, op: 1 + bucket as u64, elements: elements as u64 };
-        let offsets: Vec<usize> = parts.iter().map(|p| p.region().offset()).collect();
-        self.barrier.post(&tag, &offsets)?;
         let what = format!("reduce bucket {bucket} of step {step}");
+        let small = is_small(&self.layout, bucket);
+        let offsets = if small {
+            self.stage(parts)
+        } else {
+            parts.iter().map(|p| p.region().offset()).collect()
+        };
+        self.barrier.post(&tag, &offsets)?;
         self.barrier.meet_now(&what)?;
         let mut postings = Vec::new();
         for rank in 0..self.layout.world() {
             let nodes = self.layout.nodes(rank).len();
             postings.push(self.barrier.posting(rank, &tag, nodes)?);
         }
-        self.reduce_chunk(parts, &postings)?;
-        self.barrier.meet_now(&what)?;
-        let own = self.layout.chunk(elements, self.layout.rank()).len();
         let others = self.layout.world() as usize - 1;
+        if small {
+            // Peers read the copies, which stay as they are until all have met once more.
+            self.reduce(parts, &postings, 0..elements, false)?;
+            self.sent_bytes += 4 * (parts.len() * elements * others) as u64;
+            return Ok(());
+        }
+        let chunk = self.layout.chunk(elements, self.layout.rank());
+        let own = chunk.len();
+        self.reduce(parts, &postings, chunk, true)?;
+        self.barrier.meet_now(&what)?;
         self.sent_bytes += 4 * (parts.len() * (elements - own) + own * others) as u64;
         Ok(())
     }
