@@ -326,7 +326,7 @@ pub enum Order {
 /// Where samples come from. Files carry a hash: every worker must see the same bytes.
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
 pub enum Source {
-    /// Bundled: 1,797 images of 8 x 8 (x f32[64] scaled to 0..1, y i32). Shuffled once by a
+    /// Bundled: 1,797 images of 8 x 8 (x f32[64] scaled to -1..1, y i32). Shuffled once by a
     /// fixed permutation before it is split, since neighbours in the file share a writer.
     Digits,
     /// Columns of a safetensors file; the first axis of each counts samples.
