@@ -364,7 +364,8 @@ impl<'a> Checker<'a> {
             }
         };
         let window = window.filter(|_| fine)?;
-        let rows = facts.chars.saturating_sub(1) / window;
+        // Windows lie side by side, each with one character more for its last target.
+        let rows = facts.chars / window.saturating_add(1);
         if rows == 0 {
             let title = format!("the text has {} characters, fewer than one window", facts.chars);
             self.report(
