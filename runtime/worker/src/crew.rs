@@ -39,6 +39,10 @@ impl Crew {
         Ok(Crew { first, others: helpers, done })
     }
 
+    pub(crate) fn lanes(&self) -> usize {
+        1 + self.others.len()
+    }
+
     /// Runs a job on all lanes and waits for all. The first cause of several errors is returned.
     pub(crate) fn run(&mut self, job: Job) -> Result<(), WorkerError> {
         let mut running = 0;

@@ -1,10 +1,14 @@
 //! Bulk transfers to the other workers over QUIC.
 
 use crate::WorkerError;
-use monarch_collective::{Bulk, BulkError, BulkEvent, BulkPayload, HEADER_BYTES};
+use monarch_collective::{Bulk, BulkError, BulkEvent, BulkPayload, HEADER_BYTES, Stop};
 use monarch_net::{Identity, MeshEvent, Options, Payload, PeerMesh, RecvError, SendError};
 use std::net::SocketAddr;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+
+/// How often a wait looks whether the run has ended.
+const SLICE: Duration = Duration::from_millis(2);
 
 /// How this worker can be reached by its peers.
 #[derive(Clone, Debug)]
@@ -44,6 +48,7 @@ impl Listening {
         rank: u32,
         peers: &[String],
         limit: Duration,
+        stop: &Stop,
     ) -> Result<PeerBulk, WorkerError> {
         let failed =
             |e: &dyn std::fmt::Display| WorkerError::setup("connect to the other workers", e);
@@ -53,8 +58,22 @@ impl Listening {
             let found = found.map_err(|e| failed(&format_args!("`{peer}`: {e}")))?.next();
             addresses.push(found.ok_or_else(|| failed(&format_args!("`{peer}` has no address")))?);
         }
-        self.mesh.connect_all(rank, &addresses, limit).map_err(|e| failed(&e))?;
-        Ok(PeerBulk { mesh: self.mesh })
+        // On a thread of its own, since it cannot be told to stop.
+        let (say, done) = channel();
+        let work = move || {
+            let connected = self.mesh.connect_all(rank, &addresses, limit);
+            // Nobody waits any more when the run has ended.
+            let _ = say.send(connected.map(|()| self.mesh));
+        };
+        let thread = std::thread::Builder::new().name("connect".into());
+        thread.spawn(work).map_err(|e| failed(&e))?;
+        loop {
+            match done.recv_timeout(SLICE) {
+                Ok(connected) => return Ok(PeerBulk { mesh: connected.map_err(|e| failed(&e))? }),
+                Err(RecvTimeoutError::Timeout) => stop.check().map_err(|e| failed(&e))?,
+                Err(error) => return Err(failed(&error)),
+            }
+        }
     }
 }
 

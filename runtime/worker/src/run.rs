@@ -8,7 +8,8 @@ use crate::link::{ControlLink, Outlet};
 use crate::peers::{Listening, PeerSettings};
 use crate::save::Saver;
 use crate::setup::{Bench, set_up};
-use monarch_wire::{Due, DueKind, Finished, FromWorker, Hello};
+use crate::trace::{Spans, now_ns};
+use monarch_wire::{Due, DueKind, Finished, FromWorker, Hello, TraceSpan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,9 +77,33 @@ pub(crate) struct Worker {
     pub(crate) saver: Saver,
     /// Steps whose spans are recorded.
     pub(crate) traced: BTreeSet<u64>,
+    /// Spans between steps, reported with the next step.
+    pub(crate) pending: Vec<TraceSpan>,
 }
 
 impl Worker {
+    /// Does what is due after `done` steps.
+    fn due(&mut self, what: DueKind, done: u64, outlet: &Outlet) -> Result<(), WorkerError> {
+        let traced = self.traced.contains(&done)
+            || done.checked_sub(1).is_some_and(|before| self.traced.contains(&before));
+        let mut spans = Spans::new(traced, "host");
+        let start_ns = now_ns();
+        match what {
+            DueKind::Evaluate(number) => {
+                let report = self.evaluate(number, done)?;
+                spans.add("evaluate", start_ns, now_ns(), 0);
+                outlet.send(FromWorker::Evaluated(report));
+            }
+            DueKind::Save { directory } => {
+                self.saver.begin(&self.bench.model, done, directory)?;
+                // The snapshot; it is written while training goes on.
+                spans.add("save", start_ns, now_ns(), 0);
+            }
+        }
+        self.pending.extend(spans.take());
+        Ok(())
+    }
+
     fn work(&mut self, orders: &Orders, outlet: &Outlet, first: u64) -> Result<(), WorkerError> {
         let mut done = first;
         loop {
@@ -93,18 +118,10 @@ impl Worker {
                         let what = format!("`{what:?}` is due at step {step}, {done} are done");
                         return Err(WorkerError::Protocol { what });
                     }
-                    match what {
-                        DueKind::Evaluate(number) => {
-                            let report = self.evaluate(number, done)?;
-                            outlet.send(FromWorker::Evaluated(report));
-                        }
-                        DueKind::Save { directory } => {
-                            self.saver.begin(&self.bench.model, done, directory)?;
-                        }
-                    }
+                    self.due(what, done, outlet)?;
                 }
                 Order::Finish => {
-                    self.saver.wait();
+                    self.saver.wait()?;
                     let fingerprint = self.bench.model.fingerprint(&self.bench.plan);
                     outlet.send(FromWorker::Finished(Finished { step: done, fingerprint }));
                     return Ok(());

@@ -5,12 +5,17 @@ use crate::model::Snapshot;
 use crate::trace::now_ns;
 use crate::{WorkerError, model::Model};
 use monarch_checkpoint::{Stored, Tensor, layout, write_shard};
+use monarch_collective::Stop;
 use monarch_graph::Plan;
 use monarch_wire::{FromWorker, SaveReport, SavedFile};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often a save in the way is looked at.
+const SLICE: Duration = Duration::from_millis(1);
 
 /// Saves, one at a time.
 pub(crate) struct Saver {
@@ -19,13 +24,14 @@ pub(crate) struct Saver {
     world: u32,
     stored: Arc<Vec<Stored>>,
     outlet: Outlet,
+    stop: Stop,
     running: Option<JoinHandle<()>>,
 }
 
 impl Saver {
-    pub(crate) fn new(plan: Arc<Plan>, rank: u32, world: u32, outlet: Outlet) -> Saver {
+    pub(crate) fn new(plan: Arc<Plan>, rank: u32, world: u32, outlet: Outlet, stop: Stop) -> Saver {
         let stored = Arc::new(layout(&plan, world));
-        Saver { plan, rank, world, stored, outlet, running: None }
+        Saver { plan, rank, world, stored, outlet, stop, running: None }
     }
 
     /// Begins a save of what `model` is after `step` steps. Waits for the one before: a disk that
@@ -36,7 +42,7 @@ impl Saver {
         step: u64,
         directory: String,
     ) -> Result<(), WorkerError> {
-        self.wait();
+        self.wait()?;
         let start_ns = now_ns();
         let snapshot = model.snapshot(&self.stored, self.rank);
         let part = Part {
@@ -57,12 +63,20 @@ impl Saver {
         Ok(())
     }
 
-    /// Waits for the save at hand.
-    pub(crate) fn wait(&mut self) {
-        if let Some(thread) = self.running.take() {
-            // It reports its own errors.
-            let _ = thread.join();
+    /// Waits for the save at hand, or for the end of the run.
+    pub(crate) fn wait(&mut self) -> Result<(), WorkerError> {
+        let Some(thread) = self.running.take() else { return Ok(()) };
+        while !thread.is_finished() {
+            self.stop.check().map_err(|source| WorkerError::Collective {
+                step: None,
+                task: "save a checkpoint".into(),
+                source,
+            })?;
+            std::thread::sleep(SLICE);
         }
+        // It reports its own errors, and its panics.
+        let _ = thread.join();
+        Ok(())
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn set_up(
     orders.check()?;
     let bulk = match (&links, listening) {
         (Links::Quic { peers }, Some(listening)) if world > 1 => {
-            Some(listening.connect(rank, peers, CONNECT)?)
+            Some(listening.connect(rank, peers, CONNECT, &stop)?)
         }
         _ => None,
     };
@@ -84,7 +84,8 @@ pub(crate) fn set_up(
     let worker = Worker {
         crew: Crew::new(first, lanes.collect())?,
         comm: opened.begin(&bench),
-        saver: Saver::new(plan, rank, world, outlet.clone()),
+        saver: Saver::new(plan, rank, world, outlet.clone(), orders.stop.clone()),
+        pending: Vec::new(),
         traced: trace.into_iter().collect(),
         bench,
     };

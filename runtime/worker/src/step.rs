@@ -130,7 +130,8 @@ impl Worker {
         let ended = now_ns();
         spans.add(&bench.tasks.update, reduced_ns, ended, 0);
         let mut progress = job.lock();
-        let mut all = std::mem::take(&mut progress.spans);
+        let mut all = std::mem::take(&mut self.pending);
+        all.append(&mut progress.spans);
         all.extend(reduced.spans);
         all.extend(spans.take());
         let phases = Phases {

@@ -1,6 +1,7 @@
 //! The end of a step: global norm, clipping, and the optimizer's update of every weight.
 
 use crate::WorkerError;
+use crate::model::State;
 use crate::run::Worker;
 use crate::setup::Bench;
 use crate::step::{flagged_shards, loss_span};
@@ -10,8 +11,8 @@ use monarch_graph::Part;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// From this many elements on, lanes share an update.
-const SHARED: usize = 1 << 16;
+/// From this many elements on, threads share an update.
+const SHARED: usize = 1 << 18;
 
 /// What is known of a step once its numbers are reduced.
 pub(crate) struct Update {
@@ -74,17 +75,10 @@ impl Worker {
         let clip = optim::clip_coefficient(bench.plan.optimizer.clip, norm);
         let factor = clip / update.denominator;
         let step = Step { lr: bench.plan.schedule.at(update.step), step: update.step, factor };
-        let failed = |e: optim::UpdateError| WorkerError::task(update.step, "update", e);
         let mut state = bench.model.write();
-        let state = &mut *state;
-        for (bucket, part) in parts.iter() {
-            let gradient = gradient(&bench, buckets, *bucket, part);
-            let weight = part.weight.index();
-            let mut slots: Vec<&mut [f32]> =
-                state.slots.iter_mut().map(|s| s.get_mut(weight)).collect();
-            let (kind, values) = (&bench.plan.optimizer.kind, state.weights.get_mut(weight));
-            optim::update(bench.isa, kind, step, values, gradient, &mut slots).map_err(failed)?;
-        }
+        let jobs = jobs(&bench, &parts, buckets, &mut state);
+        let threads = if bench.fold.layout().slab() < SHARED { 1 } else { self.crew.lanes() };
+        apply(&bench, step, jobs, threads)?;
         Ok(norm)
     }
 
@@ -142,4 +136,55 @@ impl Worker {
         });
         if small { self.crew.run_alone(&job) } else { self.crew.run(job) }
     }
+}
+
+/// One weight's update: what changes, and its gradient.
+struct Job<'a> {
+    weight: &'a mut [f32],
+    slots: Vec<&'a mut [f32]>,
+    gradient: &'a [f32],
+}
+
+fn jobs<'a>(
+    bench: &Bench,
+    parts: &[(usize, Part)],
+    buckets: &'a Buckets,
+    state: &'a mut State,
+) -> Vec<Job<'a>> {
+    let mut slots: Vec<_> = state.slots.iter_mut().map(|s| s.iter_mut()).collect();
+    let mut jobs = Vec::new();
+    for (i, weight) in state.weights.iter_mut().enumerate() {
+        let slots = slots.iter_mut().filter_map(Iterator::next).collect();
+        // Frozen weights have no gradient.
+        if let Some((bucket, part)) = parts.iter().find(|(_, p)| p.weight.index() == i) {
+            jobs.push(Job { weight, slots, gradient: gradient(bench, buckets, *bucket, part) });
+        }
+    }
+    jobs
+}
+
+/// Carries out the updates; each is one thread's, so their number changes nothing.
+fn apply(bench: &Bench, step: Step, jobs: Vec<Job<'_>>, threads: usize) -> Result<(), WorkerError> {
+    let kind = &bench.plan.optimizer.kind;
+    let queue = Mutex::new(jobs);
+    let work = || -> Result<(), WorkerError> {
+        loop {
+            let job = queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(mut job) = job else { return Ok(()) };
+            optim::update(bench.isa, kind, step, job.weight, job.gradient, &mut job.slots)
+                .map_err(|e| WorkerError::task(step.step, "update", e))?;
+        }
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut result = work();
+        for other in others {
+            let panicked = || WorkerError::Panic {
+                task: "update".into(),
+                message: "a thread of the update ended".into(),
+            };
+            result = result.and(other.join().unwrap_or_else(|_| Err(panicked())));
+        }
+        result
+    })
 }

@@ -190,7 +190,7 @@ fn traced_steps_show_reductions_under_backward() {
     let dir = tempfile::tempdir().unwrap();
     let mut setup = Setup::new(plan(&data(dir.path(), None), true), 2, 2, Way::Shared);
     setup.trace = vec![3];
-    for transcript in setup.run(&[window(6, &[])]) {
+    for transcript in setup.run(&[window(6, &[(3, DueKind::Evaluate(0))])]) {
         for report in &transcript.steps {
             assert_eq!(report.spans.is_empty(), report.step != 3);
             let phases = &report.phases;
@@ -205,7 +205,7 @@ fn traced_steps_show_reductions_under_backward() {
         let reductions =
             ["reduce bucket 0: out", "reduce bucket 1: hidden", "reduce loss and counts"];
         assert_eq!(of("communication"), reductions);
-        assert_eq!(of("host"), ["update"]);
+        assert_eq!(of("host"), ["evaluate", "update"]);
         // Four shards of this rank.
         let folds = spans.iter().filter(|s| s.name == "fold bucket 1").count();
         assert_eq!(folds, 4);
