@@ -324,37 +324,8 @@ impl<'a> Checker<'a> {
         let at = arg.value.span;
         let tokenizer = settings.and_then(|s| s.values.get("tokenizer").copied());
         let fine = tokenizer.is_none_or(|t| self.tokenizer(t));
-        let window = match settings.and_then(|s| s.values.get("window").copied()) {
-            Some(window) => self.whole_setting(file, "data.window", window, 1),
-            None => {
-                if !settings.is_some_and(|s| s.broken) {
-                    self.report(
-                        Diagnostic::error("M0109", "this text has no `window`")
-                            .label(span, "how many tokens are one sample?")
-                            .help("write `data name = text(..) { window = 256 }`"),
-                    );
-                }
-                None
-            }
-        };
-        let pattern = self.path_arg(file, arg)?;
-        let paths = match self.world.glob(&pattern) {
-            Ok(paths) => paths,
-            Err(e) => {
-                let title = format!("the text cannot be read: {e}");
-                self.report(Diagnostic::error("M0607", title).label(at, "this text"));
-                return None;
-            }
-        };
-        if paths.is_empty() {
-            let title = format!("`{pattern}` matches no file");
-            self.report(
-                Diagnostic::error("M0107", title)
-                    .label(at, "no match")
-                    .help("a path is relative to the file it is written in"),
-            );
-            return None;
-        }
+        let window = self.window(settings, span);
+        let paths = self.text_files(file, arg)?;
         let facts = match self.world.text(&paths) {
             Ok(facts) => facts,
             Err(e) => {
@@ -397,6 +368,34 @@ impl<'a> Checker<'a> {
             span,
             members,
         })
+    }
+
+    fn window(&mut self, settings: Option<&Settings<'a>>, span: Span) -> Option<u64> {
+        if let Some(window) = settings.and_then(|s| s.values.get("window").copied()) {
+            return self.whole_setting(span.file, "data.window", window, 1);
+        }
+        if !settings.is_some_and(|s| s.broken || s.meant.contains(&"window")) {
+            self.report(
+                Diagnostic::error("M0109", "this text has no `window`")
+                    .label(span, "how many tokens are one sample?")
+                    .help("write `data name = text(..) { window = 256 }`"),
+            );
+        }
+        None
+    }
+
+    /// The files of a text; there is at least one.
+    fn text_files(&mut self, file: u32, arg: &Arg) -> Option<Vec<String>> {
+        let at = arg.value.span;
+        let pattern = self.path_arg(file, arg)?;
+        let (code, title, label) = match self.world.glob(&pattern) {
+            Ok(paths) if !paths.is_empty() => return Some(paths),
+            Ok(_) => ("M0107", format!("`{pattern}` matches no file"), "no match"),
+            Err(e) => ("M0607", format!("the text cannot be read: {e}"), "this text"),
+        };
+        let d = Diagnostic::error(code, title).label(at, label);
+        self.report(d.help("a path is relative to the file it is written in"));
+        None
     }
 
     fn tokenizer(&mut self, expr: &Expr) -> bool {

@@ -265,9 +265,12 @@ impl<'a> Checker<'a> {
 
     pub fn static_value(&mut self, cx: &FnCx, expr: &ast::Expr) -> Option<Val> {
         let names = cx.names.clone();
-        let mut all: Vec<&str> = names.statics.keys().map(String::as_str).collect();
-        all.extend(cx.by_name.keys().map(String::as_str));
-        all.sort_unstable();
+        let all = || {
+            let mut all = names.words();
+            all.extend(cx.by_name.keys().cloned());
+            all.sort_unstable();
+            all
+        };
         let local = |n: &str| names.get(n);
         let typed = self.fixed(&Names { file: cx.file, local: &local, all: &all }, expr)?;
         Some(Val::Static(typed, expr.span))
@@ -342,21 +345,20 @@ impl<'a> Checker<'a> {
     }
 
     fn weight_value(&mut self, cx: &mut FnCx, layer: usize, i: usize, span: Span) -> Option<Val> {
-        let weight = self.state.layers[layer].weights[i].clone();
-        cx.names.used.borrow_mut().insert(weight.name.clone());
+        let weight = &self.state.layers[layer].weights[i];
+        cx.names.note(&weight.name);
         if let Some(exists) = &weight.exists
             && !cx.conditions.contains(exists)
         {
             let title = format!("`{}` may not exist here", weight.name);
-            self.report(
-                Diagnostic::error("M0216", title)
-                    .label(span, "used whether it exists or not")
-                    .label(weight.span, "exists under a condition")
-                    .help("use it in the branch of an `if` with the same condition"),
-            );
+            let d = Diagnostic::error("M0216", title)
+                .label(span, "used whether it exists or not")
+                .label(weight.span, "exists under a condition")
+                .help("use it in the branch of an `if` with the same condition");
+            self.report(d);
             return None;
         }
-        let ty = TensorType { dtype: DType::F32, rest: false, axes: weight.axes? };
+        let ty = TensorType { dtype: DType::F32, rest: false, axes: weight.axes.clone()? };
         Some(Val::Tensor(Expr { kind: ExprKind::Weight(i as u32), ty, span }))
     }
 
@@ -420,18 +422,14 @@ impl<'a> Checker<'a> {
         else {
             return;
         };
-        let state = self.state.layers[id].clone();
-        let mut cx = self.function_cx(
-            file,
-            state.names.clone(),
-            state.symbols.clone(),
-            state.fixed,
-            &signature.params,
-        );
+        let state = &self.state.layers[id];
+        let (names, symbols) = (state.names.clone(), state.symbols.clone());
+        let (fixed, example) = (state.fixed, state.example.clone());
+        let mut cx = self.function_cx(file, names, symbols, fixed, &signature.params);
         cx.layer = Some(id);
-        if let Some(example) = &state.example {
-            cx.numbers = example.sizes.clone();
-            cx.texts = example.texts.clone();
+        if let Some(example) = example {
+            cx.numbers = example.sizes;
+            cx.texts = example.texts;
         }
         let (lets, value) = self.script(&mut cx, &forward.script);
         let result = value.and_then(|v| self.as_tensor(v));

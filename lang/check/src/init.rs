@@ -113,10 +113,8 @@ impl Checker<'_> {
         expr: &Expr,
         ty: Ty,
     ) -> Option<Static> {
-        let mut all: Vec<&str> = names.statics.keys().map(String::as_str).collect();
-        all.sort_unstable();
         let local = |n: &str| names.get(n);
-        let names = Names { file, local: &local, all: &all };
+        let names = Names { file, local: &local, all: &|| names.words() };
         self.fixed_of(&names, expr, ty).map(|t| t.value)
     }
 

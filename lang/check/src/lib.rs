@@ -17,6 +17,7 @@ mod einops;
 mod function;
 pub mod hir;
 mod init;
+mod invoke;
 mod later;
 mod layers;
 pub mod library;
@@ -27,11 +28,13 @@ mod operators;
 mod ops;
 mod params;
 pub mod poly;
+mod recurring;
 pub mod registry;
 mod rules;
 mod schedule;
 mod scope;
 mod settings;
+mod signature;
 mod state;
 mod statics;
 mod tests_block;
@@ -43,8 +46,8 @@ pub mod world;
 
 use monarch_diagnostic::{Diagnostic, Sources};
 pub use params::ParamHelp;
-pub use statics::show;
 use scope::{Checker, Lazy};
+pub use statics::show;
 pub use world::{TensorFact, TextFacts, World, WorldError};
 
 /// The answer to [`check`].
@@ -170,8 +173,8 @@ impl<'a> Checker<'a> {
         Some(hir::Program {
             sources: Sources::new(),
             params: self.finished_params(),
-            layers: self.finished_layers()?,
             models: self.finished_models()?,
+            layers: self.finished_layers()?,
             clusters: clusters?,
             job,
             settings: std::mem::take(&mut self.state.settings),
@@ -182,32 +185,26 @@ impl<'a> Checker<'a> {
         (0..self.models.len()).map(|id| self.model_value(id)).collect()
     }
 
-    fn finished_layers(&self) -> Option<Vec<hir::LayerDef>> {
-        let all = self.state.layers.iter().enumerate();
-        all.map(|(id, state)| {
-            let ast = self.layers[id].ast;
-            let field = |f: &layers::Field| hir::FieldDef {
-                name: f.name.clone(),
-                span: f.span,
-                symbol: f.symbol,
+    fn finished_layers(&mut self) -> Option<Vec<hir::LayerDef>> {
+        let states = std::mem::take(&mut self.state.layers);
+        let all = states.into_iter().zip(&self.layers);
+        all.map(|(state, item)| {
+            let field =
+                |f: layers::Field| hir::FieldDef { name: f.name, span: f.span, symbol: f.symbol };
+            let weight = |w: layers::Weight| {
+                let (name, span, axes, exists) = (w.name, w.span, w.axes?, w.exists);
+                Some(hir::WeightDef { name, span, axes, exists })
             };
-            let weight = |w: &layers::Weight| {
-                Some(hir::WeightDef {
-                    name: w.name.clone(),
-                    span: w.span,
-                    axes: w.axes.clone()?,
-                    exists: w.exists.clone(),
-                })
-            };
+            let sub = |s: layers::Sub| s.def.map(std::rc::Rc::unwrap_or_clone);
             Some(hir::LayerDef {
-                name: ast.name.name.clone(),
-                span: ast.name.span,
-                symbols: state.symbols.clone(),
+                name: item.ast.name.name.clone(),
+                span: item.ast.name.span,
+                symbols: state.symbols,
                 fixed: state.fixed,
-                fields: state.fields.iter().map(field).collect(),
-                weights: state.weights.iter().map(weight).collect::<Option<_>>()?,
-                subs: state.subs.iter().map(|s| s.def.clone()).collect::<Option<_>>()?,
-                forward: state.done.clone()?,
+                fields: state.fields.into_iter().map(field).collect(),
+                weights: state.weights.into_iter().map(weight).collect::<Option<_>>()?,
+                subs: state.subs.into_iter().map(sub).collect::<Option<_>>()?,
+                forward: state.done?,
             })
         })
         .collect()

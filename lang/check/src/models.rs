@@ -311,8 +311,8 @@ impl<'a> Checker<'a> {
         if let Some(n) = value.filter(|n| *n > 0) {
             return Some(n);
         }
-        let derived = self.state.layers[seen.layer].derived.iter();
-        let named = derived.filter(|d| Some(d.name.as_str()) == what).next().cloned();
+        let mut derived = self.state.layers[seen.layer].derived.iter();
+        let named = derived.find(|d| Some(d.name.as_str()) == what).cloned();
         let (name, at) = match named {
             Some(d) => (d.name, d.span),
             None => (what.unwrap_or("this size").to_owned(), at),

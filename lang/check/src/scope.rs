@@ -224,18 +224,19 @@ impl<'a> Checker<'a> {
 
     fn collect_block(&mut self, file: u32, docs: &'a [ast::Doc], block: &'a ast::Block) {
         let item = In { file, docs, ast: block };
-        let (table, make): (&mut Vec<In<'a, ast::Block>>, fn(usize) -> Entity) =
-            match block.kind.name.as_str() {
-                "model" => (&mut self.models, Entity::Model),
-                "data" => (&mut self.datas, Entity::Data),
-                "train" => (&mut self.trains, Entity::Train),
-                "cluster" => (&mut self.clusters, Entity::Cluster),
-                "plan" => (&mut self.plans, Entity::Plan),
-                "sweep" => (&mut self.sweeps, Entity::Sweep),
-                _ => return self.unknown_block(file, block),
-            };
-        table.push(item);
-        let entity = make(table.len() - 1);
+        let add = |table: &mut Vec<In<'a, ast::Block>>| {
+            table.push(item);
+            table.len() - 1
+        };
+        let entity = match block.kind.name.as_str() {
+            "model" => Entity::Model(add(&mut self.models)),
+            "data" => Entity::Data(add(&mut self.datas)),
+            "train" => Entity::Train(add(&mut self.trains)),
+            "cluster" => Entity::Cluster(add(&mut self.clusters)),
+            "plan" => Entity::Plan(add(&mut self.plans)),
+            "sweep" => Entity::Sweep(add(&mut self.sweeps)),
+            _ => return self.unknown_block(file, block),
+        };
         match &block.name {
             Some(name) => self.define(file, name, entity, false),
             None => {

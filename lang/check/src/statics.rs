@@ -69,14 +69,14 @@ pub(crate) struct Names<'n> {
     pub file: u32,
     /// The layer's sizes, fields and static lets.
     pub local: &'n dyn Fn(&str) -> Option<Option<Typed>>,
-    /// For suggestions.
-    pub all: &'n [&'n str],
+    /// For suggestions, when something is wrong.
+    pub all: &'n dyn Fn() -> Vec<String>,
 }
 
 impl Names<'_> {
     /// The top level of a file.
     pub fn top(file: u32) -> Names<'static> {
-        Names { file, local: &|_| None, all: &[] }
+        Names { file, local: &|_| None, all: &Vec::new }
     }
 }
 
@@ -166,7 +166,8 @@ impl Checker<'_> {
                 "true" => value(Value::Bool(true)),
                 "false" => value(Value::Bool(false)),
                 _ => {
-                    let mut all = names.all.to_vec();
+                    let all = (names.all)();
+                    let mut all: Vec<&str> = all.iter().map(String::as_str).collect();
                     all.extend(["true", "false"]);
                     self.unknown_name(names.file, name, &all);
                     None
@@ -407,7 +408,9 @@ impl Checker<'_> {
                 None
             }
             None => {
-                self.unknown_name(names.file, name, names.all);
+                let all = (names.all)();
+                let all: Vec<&str> = all.iter().map(String::as_str).collect();
+                self.unknown_name(names.file, name, &all);
                 None
             }
         }

@@ -1,13 +1,13 @@
 //! The `train` block: what is trained, on what, how long.
 
 use crate::data::DataFacts;
-use crate::hir::{Eval, Job, ModelId, Objective, Quantity, Unit, Value};
-use crate::registry::{CHECKPOINT, EVAL, TRAIN};
+use crate::hir::{Job, ModelId, Quantity, Unit, Value};
+use crate::registry::TRAIN;
 use crate::scope::{Checker, Entity, In};
-use crate::settings::{Settings, last};
+use crate::settings::Settings;
 use crate::statics::{show, type_of};
 use monarch_diagnostic::Diagnostic;
-use monarch_graph::{CheckpointPolicy, Data, Every, Span};
+use monarch_graph::{Data, Span};
 use monarch_syntax::ast::{self, Expr, ExprKind, RecordEntry};
 
 /// Numbers that turn epochs, samples and tokens into steps.
@@ -33,7 +33,7 @@ impl Pace {
 }
 
 /// Steps of a run: more than any machine does.
-const MAX_STEPS: f64 = 1e15;
+pub(crate) const MAX_STEPS: f64 = 1e15;
 
 impl<'a> Checker<'a> {
     pub fn check_trains(&mut self) -> Option<Job> {
@@ -56,23 +56,7 @@ impl<'a> Checker<'a> {
     }
 
     fn train(&mut self, file: u32, block: &'a ast::Block) -> Option<Job> {
-        if let Some(value) = &block.value {
-            self.report(
-                Diagnostic::error("M0101", "a `train` block has settings, not a value")
-                    .label(value.span, "not here")
-                    .help("write `train name { model = .., data = .., .. }`"),
-            );
-        }
-        let given = self.settings(&TRAIN, block.body.as_ref());
-        for name in ["model", "data", "optim", "batch", "until"] {
-            if !given.values.contains_key(name) {
-                self.missing(block, &TRAIN, name, &given);
-            }
-        }
-        if given.functions.is_empty() {
-            self.missing(block, &TRAIN, "loss", &given);
-        }
-        self.remember_defaults(&TRAIN, "train", &given);
+        let given = self.train_settings(block);
         let model = given.values.get("model").and_then(|e| self.train_model(file, e));
         let data = given.values.get("data").and_then(|e| self.data_expr(file, e, None));
         let batch = self.batch(file, &given, data.as_ref());
@@ -126,6 +110,28 @@ impl<'a> Checker<'a> {
             rules: rules?,
             cluster: cluster?,
         })
+    }
+
+    /// All settings; reports what is missing.
+    fn train_settings(&mut self, block: &'a ast::Block) -> Settings<'a> {
+        if let Some(value) = &block.value {
+            self.report(
+                Diagnostic::error("M0101", "a `train` block has settings, not a value")
+                    .label(value.span, "not here")
+                    .help("write `train name { model = .., data = .., .. }`"),
+            );
+        }
+        let given = self.settings(&TRAIN, block.body.as_ref());
+        for name in ["model", "data", "optim", "batch", "until"] {
+            if !given.values.contains_key(name) {
+                self.missing(block, &TRAIN, name, &given);
+            }
+        }
+        if given.functions.is_empty() {
+            self.missing(block, &TRAIN, "loss", &given);
+        }
+        self.remember_defaults(&TRAIN, "train", &given);
+        given
     }
 
     /// Outer None: reported. Inner None: not given.
@@ -379,203 +385,6 @@ impl<'a> Checker<'a> {
         Some(steps as u64)
     }
 
-    /// `every`: steps, epochs or time.
-    fn every(&mut self, file: u32, path: &str, expr: &Expr, pace: Option<Pace>) -> Option<Every> {
-        let value = self.setting_value(file, path, expr)?;
-        let q = match &value {
-            Value::Quantity(q) => *q,
-            other => {
-                let title = format!("`{}` needs a unit: {} of what?", last(path), show(other));
-                self.report(
-                    Diagnostic::error("M0103", title)
-                        .label(expr.span, type_of(other).noun())
-                        .help("`250 steps`, `1 epoch` or `10 min`"),
-                );
-                return None;
-            }
-        };
-        if q.unit == Unit::Seconds {
-            let ms = (q.amount * 1000.0).round();
-            return (ms >= 1.0 && ms < 1e15).then_some(Every::Time(ms as u64)).or_else(|| {
-                self.never(expr);
-                None
-            });
-        }
-        if !matches!(q.unit, Unit::Steps | Unit::Epochs | Unit::Samples | Unit::Tokens) {
-            let title =
-                format!("`{}` counts steps, epochs or time, not {}", last(path), q.unit.noun());
-            self.report(Diagnostic::error("M0103", title).label(expr.span, q.unit.label()));
-            return None;
-        }
-        let steps = pace?.steps(q)?.round();
-        if !(1.0..MAX_STEPS).contains(&steps) {
-            self.never(expr);
-            return None;
-        }
-        Some(Every::Steps(steps as u64))
-    }
-
-    fn never(&mut self, expr: &Expr) {
-        self.report(
-            Diagnostic::error("M0505", "this is less than one step").label(expr.span, "too short"),
-        );
-    }
-
-    /// The evaluation, and the names of its metrics. Outer None: reported; inner: not asked for.
-    fn eval(
-        &mut self,
-        file: u32,
-        given: &Settings<'a>,
-        data: Option<&DataFacts>,
-        model: Option<usize>,
-        pace: Option<Pace>,
-    ) -> (Option<Option<Eval>>, Vec<String>) {
-        let Some(block) = given.blocks.get("eval").copied() else {
-            return (Some(None), Vec::new());
-        };
-        let own = self.settings(&EVAL, block.body.as_ref());
-        let names = own.functions.iter().map(|f| f.name.name.clone()).collect();
-        self.remember_defaults(&EVAL, "train.eval", &own);
-        let every = match own.values.get("every") {
-            Some(e) => self.every(file, "train.eval.every", e, pace),
-            None => {
-                if !has_after(block) {
-                    self.missing(block, &EVAL, "every", &own);
-                }
-                None
-            }
-        };
-        let batches = match own.values.get("batches") {
-            Some(e) => self.whole_setting(file, "train.eval.batches", e, 1).map(Some),
-            None => Some(None),
-        };
-        let split = data.map(|d| d.splits.iter().any(|s| s.name == "eval"));
-        if split == Some(false) {
-            let at = given.values.get("data").map_or(block.kind.span, |e| e.span);
-            self.report(
-                Diagnostic::error("M0606", "there is nothing to evaluate on")
-                    .label(at, "this data set has no part `eval`")
-                    .label(block.kind.span, "evaluated here")
-                    .help("split it: `.split(train = 80%, eval = 20%)`"),
-            );
-        }
-        let mut metrics: Option<Vec<Objective>> = Some(Vec::new());
-        for func in &own.functions {
-            if func.name.name == "loss" {
-                self.report(
-                    Diagnostic::error("M0105", "`eval.loss` is always there")
-                        .label(func.name.span, "again here")
-                        .help("call this metric something else"),
-                );
-            }
-            match (self.objective(file, func, data, model), &mut metrics) {
-                (Some(m), Some(list)) => list.push(m),
-                _ => metrics = None,
-            }
-        }
-        let eval = (|| {
-            Some(Eval {
-                every: every?,
-                batches: batches?,
-                metrics: metrics?,
-                span: block.kind.span,
-            })
-        })();
-        (eval.filter(|_| split == Some(true)).map(Some), names)
-    }
-
-    fn checkpoint(
-        &mut self,
-        file: u32,
-        given: &Settings<'a>,
-        pace: Option<Pace>,
-    ) -> Option<CheckpointPolicy> {
-        let default =
-            |span| CheckpointPolicy { every: None, keep: 3, to: "runs/{run.id}".to_owned(), span };
-        let Some(block) = given.blocks.get("checkpoint").copied() else {
-            return Some(default(Span::default()));
-        };
-        let own = self.settings(&CHECKPOINT, block.body.as_ref());
-        self.remember_defaults(&CHECKPOINT, "train.checkpoint", &own);
-        let every =
-            own.values.get("every").map(|e| self.every(file, "train.checkpoint.every", e, pace));
-        let keep =
-            own.values.get("keep").map(|e| self.whole_setting(file, "train.checkpoint.keep", e, 1));
-        let to = own.values.get("to").map(|e| {
-            let text = self.text_setting(file, "train.checkpoint.to", e)?;
-            self.placeholders(&text, e.span)?;
-            Some(text)
-        });
-        let mut policy = default(block.kind.span);
-        if let Some(every) = every {
-            policy.every = Some(every?);
-        }
-        if let Some(keep) = keep {
-            policy.keep = keep?;
-        }
-        if let Some(to) = to {
-            policy.to = to?;
-        }
-        Some(policy)
-    }
-
-    /// `{run.id}` is the one thing that is filled in.
-    fn placeholders(&mut self, text: &str, at: Span) -> Option<()> {
-        let mut rest = text;
-        while let Some(open) = rest.find('{') {
-            let after = &rest[open + 1..];
-            let name = after.split('}').next().unwrap_or(after);
-            if name != "run.id" {
-                let title = format!("nothing fills in `{{{name}}}`");
-                self.report(
-                    Diagnostic::error("M0126", title)
-                        .label(at, "in this text")
-                        .help("`{run.id}` is the run's own name"),
-                );
-                return None;
-            }
-            rest = &after[name.len()..];
-        }
-        if text.starts_with("s3://") || text.contains("://") {
-            self.report(
-                Diagnostic::error("M0906", "object stores are not built yet")
-                    .label(at, "not a folder"),
-            );
-            return None;
-        }
-        Some(())
-    }
-
-    /// `eval { after = checkpoint }` and `checkpoint { after = eval }`.
-    fn waits_in_circle(&mut self, given: &Settings<'a>) -> Option<()> {
-        let (Some(eval), Some(save)) = (given.blocks.get("eval"), given.blocks.get("checkpoint"))
-        else {
-            return Some(());
-        };
-        let (a, b) = (after(eval), after(save));
-        let circle = matches!((&a, &b), (Some(a), Some(b))
-            if a.name == "checkpoint" && b.name == "eval");
-        if !circle {
-            return Some(());
-        }
-        self.diagnostics.retain(|d| {
-            let inside = |s: Span| {
-                let holds = |o: Span| o.file == s.file && o.start <= s.start && s.end <= o.end;
-                [eval, save].iter().any(|b| b.body.as_ref().is_some_and(|x| holds(x.span)))
-            };
-            !(d.code == "M0906" && d.title.contains("`after`") && d.span().is_some_and(inside))
-        });
-        let whole =
-            |b: &ast::Block| b.kind.span.to(b.body.as_ref().map_or(b.kind.span, |x| x.span));
-        self.report(
-            Diagnostic::error("M0501", "`eval` and `checkpoint` wait for each other")
-                .label(whole(eval), "eval waits for checkpoint")
-                .label(whole(save), "checkpoint waits for eval")
-                .help("give one of them a clock: `eval { every = 250 steps }`"),
-        );
-        None
-    }
-
     fn train_cluster(&mut self, file: u32, block: &ast::Block) -> Option<Option<usize>> {
         let Some(on) = &block.on else {
             return Some((self.clusters.len() == 1).then_some(0));
@@ -598,18 +407,4 @@ impl<'a> Checker<'a> {
             }
         }
     }
-}
-
-/// What a block's `after` names.
-fn after(block: &ast::Block) -> Option<ast::Ident> {
-    block.body.iter().flat_map(|b| &b.entries).find_map(|e| match &e.kind {
-        ast::EntryKind::Assign(a) if a.path.text() == "after" => {
-            crate::calls::as_name(&a.value).cloned()
-        }
-        _ => None,
-    })
-}
-
-fn has_after(block: &ast::Block) -> bool {
-    after(block).is_some()
 }
