@@ -143,7 +143,7 @@ fn shards_add_up_to_the_batch() {
 fn evaluation_computes_the_same_loss_and_its_metrics() {
     for (name, plan) in all_programs() {
         let Some(evaluation) = plan.evals.first() else {
-            assert_eq!(name, "llama");
+            assert!(name != "digits" && name != "chargpt");
             continue;
         };
         let columns = &evaluation.program.columns;

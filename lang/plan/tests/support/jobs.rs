@@ -28,6 +28,45 @@ train words_model {
 }
 "#;
 
+/// Every operation of the library, in small.
+pub const MIXED: &str = r#"
+use std.nn.{Linear, LayerNorm, RmsNorm, gelu, relu, silu, softmax, causal, rope, layer_norm}
+use std.loss.cross_entropy
+use std.optim.{SGD, cosine, warmup}
+data words = tensors("words.safetensors", order = file)
+layer Mix[V, D, H, T](flag: bool = true) {
+  K    = D / H
+  tok: [V, D] ~ normal(0.02)
+  qk:  [2, D, H, K] ~ uniform(0.1)
+  o:   [H * K, D] ~ normal(0.02 / sqrt(2 * H))
+  norm = LayerNorm[D], up = Linear[D, V](bias = flag)
+  forward(ids: i32[B, T], weight: f32[B, T]) -> [B, T, V] {
+    let x = norm(tok[ids])
+    let [q, k] = einsum[B T D, N D H K -> N B T H K](x, qk)
+    let turned = rope(q, over = T)
+    let score = einsum[B T H K, B S H K -> B H T S](turned, k) / sqrt(K)
+    let mix = softmax(causal(score), over = S)
+    let heads = einsum[B H T S, B S H K -> B T H K](mix, k)
+    let y = rearrange[B T H K -> B T (H K)](heads) @ o
+    let gate = silu(y) * relu(x) - abs(x) / 2 + square(tanh(y)) * exp(-x)
+    let flat = mean(gate, over = D) * weight + max(gate, over = D)
+    let scale = rsqrt(square(sum(flat, over = T)) + 1) + log(float(argmax(flat, over = T)) + 1)
+    let by = einsum[B, B T -> B T](scale, sigmoid(flat))
+    einsum[B T, B T V -> B T V](by, up(layer_norm(gelu(gate) + x)))
+  }
+}
+model mixed = Mix[V = 11, D = 8, H = 2, T = 6]
+train all_ops {
+  model = mixed, data = words
+  loss(ids: i32[B, T], next: i32[B, T], weight: f32[B, T]) =
+    cross_entropy(mixed(ids, weight), next, weight)
+  optim = SGD(momentum = 0.9)
+  lr = warmup(to = 0.1, 1 steps) then cosine(to = 0)
+  batch = 12
+  until = 3 steps
+}
+"#;
+
 pub fn checked(files: &Files, overrides: &[(&str, &str)]) -> hir::Program {
     let given: Vec<(String, String)> =
         overrides.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
@@ -54,12 +93,13 @@ pub fn planned(text: &str, overrides: &[(&str, &str)], facts: &Facts) -> (Plan, 
 
 pub const SMALL_GPT: [(&str, &str); 4] = [("depth", "2"), ("D", "8"), ("H", "2"), ("T", "5")];
 
-pub fn all_programs() -> [(&'static str, Plan); 3] {
+pub fn all_programs() -> [(&'static str, Plan); 4] {
     let facts = Facts::default();
     [
         ("digits", planned(DIGITS, &[("width", "16")], &facts).0),
         ("chargpt", planned(CHARGPT, &SMALL_GPT, &facts).0),
         ("llama", planned(LLAMA, &[], &facts).0),
+        ("mixed", planned(MIXED, &[], &facts).0),
     ]
 }
 
