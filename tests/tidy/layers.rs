@@ -23,8 +23,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "monarch",
         &[
-            "graph", "diagnostic", "syntax", "check", "plan", "wire", "net", "data",
-            "checkpoint", "device", "collective", "worker", "controller", "record",
+            "graph",
+            "diagnostic",
+            "syntax",
+            "check",
+            "plan",
+            "wire",
+            "net",
+            "data",
+            "checkpoint",
+            "device",
+            "collective",
+            "worker",
+            "controller",
+            "record",
         ],
     ),
 ];

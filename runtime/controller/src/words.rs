@@ -159,7 +159,7 @@ pub(crate) fn locate(plan: &Plan, sources: &[String], span: Span) -> Option<Stri
     Some(format!("{file}:{line}:{column}"))
 }
 
-/// `eval.accuracy = 0.982 is above 0.98 (digits.mon:24:3)`.
+/// `eval.accuracy = 0.9833 is above 0.98 (digits.mon:24:3)`.
 pub(crate) fn rule(config: &RunConfig, number: usize, value: f64) -> String {
     let Some(rule) = config.plan.rules.get(number) else { return String::new() };
     let bound = match (rule.above, rule.below) {
@@ -167,6 +167,10 @@ pub(crate) fn rule(config: &RunConfig, number: usize, value: f64) -> String {
         (_, Some(below)) => format!("below {below}"),
         _ => "where the rule says".to_string(),
     };
+    // Four digits are enough to see it, unless the value is that close to the bound.
+    let rounded = (value * 1e4).round() / 1e4;
+    let tells = rule.above.is_none_or(|a| rounded > a) && rule.below.is_none_or(|b| rounded < b);
+    let value = if tells { rounded } else { value };
     let mut text = format!("{} = {value} is {bound}", rule.metric);
     if let Some(place) = locate(&config.plan, &config.sources, rule.span) {
         let _ = write!(text, " ({place})");

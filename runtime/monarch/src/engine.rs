@@ -99,7 +99,8 @@ impl Engine {
     }
 
     /// Goes on from a run's last whole checkpoint: its id, its directory, a checkpoint's
-    /// directory, or an empty text for the newest run of the job.
+    /// directory, or an empty text for what lies in [`run_dir`](Self::run_dir), else for the newest
+    /// run of the job.
     pub fn resume(mut self, run: impl Into<String>) -> Engine {
         self.resume = Some(run.into());
         self
@@ -122,11 +123,8 @@ impl Engine {
     /// # Errors
     /// [`Findings`] with all mistakes of the program.
     pub fn plan(&self) -> Result<Job, Findings> {
-        let facts = Facts {
-            workers: self.workers,
-            threads: self.threads.unwrap_or(1),
-            ..Facts::default()
-        };
+        let facts =
+            Facts { workers: self.workers, threads: self.threads.unwrap_or(1), ..Facts::default() };
         front::plan(&self.path, &self.params, &[], |_| facts)
     }
 
@@ -134,10 +132,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`] when the program is wrong or the run fails.
-    pub fn run(
-        &self,
-        mut on_event: impl FnMut(&RunEvent) -> Flow,
-    ) -> Result<Summary, EngineError> {
+    pub fn run(&self, mut on_event: impl FnMut(&RunEvent) -> Flow) -> Result<Summary, EngineError> {
         let job = self.plan().map_err(EngineError::Program)?;
         let config = self.config(job)?;
         let (handle, inbox) = control();
@@ -158,10 +153,14 @@ impl Engine {
         let run_dir = self.run_dir.clone().unwrap_or_else(|| job.run_dir(&id));
         let params = job.params();
         let sources = job.program.sources.iter().map(|s| s.text().to_owned()).collect();
-        let runs = self.run_dir.clone().unwrap_or_else(|| job.runs());
+        let runs = job.runs();
         let mut config = RunConfig::new(job.plan, job.hash, id, run_dir, self.workers);
         if let Some(wanted) = &self.resume {
-            let found = resume::find(&config.plan, &runs, wanted).map_err(EngineError::Resume)?;
+            let wanted = match &self.run_dir {
+                Some(dir) if wanted.is_empty() => dir.display().to_string(),
+                _ => wanted.clone(),
+            };
+            let found = resume::find(&config.plan, &runs, &wanted).map_err(EngineError::Resume)?;
             config.run_id = found.run_id;
             config.run_dir = found.run_dir;
             config.resume = Some(found.resume);

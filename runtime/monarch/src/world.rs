@@ -55,7 +55,9 @@ fn from_io(path: &str, error: &std::io::Error) -> WorldError {
 
 fn from_data(path: &str, error: DataError) -> WorldError {
     match error {
-        DataError::Io { path: at, error } => from_io(if at.is_empty() { path } else { &at }, &error),
+        DataError::Io { path: at, error } => {
+            from_io(if at.is_empty() { path } else { &at }, &error)
+        }
         other => WorldError::Malformed { path: path.to_string(), why: other.to_string() },
     }
 }

@@ -6,9 +6,26 @@ use monarch_check::ParamHelp;
 
 /// Names that a param may not take, since they are options of verbs that take a job.
 pub const RESERVED: &[&str] = &[
-    "help", "json", "workers", "threads", "resume", "listen", "key", "join", "transport", "trace",
-    "no-overlap", "no_overlap", "quiet", "run-id", "run_id", "plan", "version", "advertise",
-    "steps", "repeat",
+    "help",
+    "json",
+    "workers",
+    "threads",
+    "resume",
+    "listen",
+    "key",
+    "join",
+    "transport",
+    "trace",
+    "no-overlap",
+    "no_overlap",
+    "quiet",
+    "run-id",
+    "run_id",
+    "plan",
+    "version",
+    "advertise",
+    "steps",
+    "repeat",
 ];
 
 const PARAMS: &str = "Params of the program";

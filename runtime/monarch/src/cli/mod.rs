@@ -35,8 +35,7 @@ impl Failure {
 
 /// Runs the verb that the arguments name.
 pub fn main() -> ExitCode {
-    let args: Vec<String> =
-        std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    let args: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
     let rest = args.get(1..).unwrap_or_default();
     let params = match args::program_of(rest) {
         Some(path) => monarch::front::params(Path::new(path)),

@@ -123,11 +123,9 @@ struct Screen {
 impl Observer for Screen {
     fn event(&mut self, event: &RunEvent) {
         self.progress.event(event);
-        if self.json
-            && let Some(line) = event_json(event)
-        {
+        if self.json {
             // A reader that has gone does not stop the run.
-            let _ = out::json_line(&line);
+            let _ = out::json_line(&event_json(event));
         }
         if let RunEvent::Listening { address } = event
             && !address.ip().is_loopback()
@@ -137,8 +135,8 @@ impl Observer for Screen {
     }
 }
 
-fn event_json(event: &RunEvent) -> Option<Value> {
-    Some(match event {
+fn event_json(event: &RunEvent) -> Value {
+    match event {
         RunEvent::Started(s) => json!({
             "event": "started", "run": s.run_id, "directory": s.run_dir.display().to_string(),
             "workers": s.workers.len(), "transport": s.transport, "first_step": s.first_step,
@@ -167,8 +165,10 @@ fn event_json(event: &RunEvent) -> Option<Value> {
             json!({ "event": "lost", "rank": rank, "host": host, "why": why })
         }
         RunEvent::Finished(s) => summary_json(s),
-        RunEvent::Joined { .. } => return None,
-    })
+        RunEvent::Joined { host, joined, world } => {
+            json!({ "event": "joined", "host": host, "joined": joined, "world": world })
+        }
+    }
 }
 
 fn summary_json(s: &Summary) -> Value {
