@@ -243,7 +243,7 @@ fn verdict(events: &mut EventLoop, outcome: &Outcome) -> (u8, Why, Option<String
             let (code, mut message) =
                 words::failure(events.config, cause, outcome.steps, events.address, rank, slot);
             append_checkpoint(&mut message, events, outcome.steps);
-            report_lost(events, cause, &message);
+            report_lost(events, cause);
             (code, Why::Failed, Some(message))
         }
     }
@@ -262,14 +262,17 @@ fn append_checkpoint(message: &mut String, events: &EventLoop, steps: u64) {
     message.push_str(&text);
 }
 
-fn report_lost(events: &mut EventLoop, cause: &Cause, message: &str) {
-    let (Cause::Exited { rank, .. } | Cause::Lost { rank, .. }) = cause else { return };
+fn report_lost(events: &mut EventLoop, cause: &Cause) {
+    let (rank, why) = match cause {
+        Cause::Exited { rank, exit, .. } => (rank, exit.text.clone()),
+        Cause::Lost { rank, why, .. } => (rank, why.clone()),
+        _ => return,
+    };
     let host = events
         .ranks
         .get(*rank as usize)
         .and_then(|w| events.workers.get(w)?.hello.as_ref())
         .map(|h| h.host.clone());
-    let why = message.lines().next().unwrap_or_default().to_string();
     events.emit(RunEvent::WorkerLost { rank: *rank, host: host.unwrap_or_default(), why });
 }
 
