@@ -34,7 +34,7 @@ impl Lane {
             bench,
             job,
             weights: &model.weights,
-            spans: Spans::new(job.traced, format!("lane {}", self.number)),
+            spans: Spans::new(job.traced, self.number.to_string()),
             data_ns: 0,
         };
         while let Some(shard) = bench.fold.next_shard() {
