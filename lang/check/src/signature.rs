@@ -264,7 +264,22 @@ impl<'a> Checker<'a> {
         let Some(signature) = self.state.layers[def.layer.0 as usize].signature.clone() else {
             return;
         };
-        let fits = matches!(signature.params.as_slice(), [one] if one.ty == signature.result);
+        // Sizes in the words of the outer layer; the inner one's own symbols get numbers that
+        // no outer symbol has.
+        let outer = |p: &Poly| {
+            p.substitute(&|s| {
+                let own = || Poly::symbol(Sym(s.0.saturating_add(1 << 20)));
+                Some(def.dims.get(s.index()).cloned().unwrap_or_else(own))
+            })
+        };
+        let same = |a: &TensorType, b: &TensorType| {
+            let mut pairs = a.axes.iter().zip(&b.axes);
+            a.dtype == b.dtype
+                && a.rest == b.rest
+                && a.axes.len() == b.axes.len()
+                && pairs.all(|(x, y)| outer(&x.size) == outer(&y.size))
+        };
+        let fits = matches!(signature.params.as_slice(), [one] if same(&one.ty, &signature.result));
         if !fits {
             let name = self.layer_name(def.layer.0 as usize);
             let title = format!("`{name}` cannot be repeated: what goes in does not come out");

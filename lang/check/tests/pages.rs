@@ -1,0 +1,52 @@
+//! The programs on the pages of the checker's codes do what the pages say.
+
+mod common;
+
+use common::{Memory, shown};
+use monarch_diagnostic::pages;
+
+/// Codes of the parser and of the planner are tested where they are given.
+fn own(code: &str) -> bool {
+    !(code > "M0000" && code < "M0020") && !code.starts_with("M03") && !code.starts_with("M04")
+}
+
+#[test]
+fn failing_programs_fail_and_fixed_ones_do_not() {
+    let mut seen = 0;
+    for page in pages().iter().filter(|page| own(page.code)) {
+        let programs = page.programs();
+        let [bad, good] = programs.as_slice() else {
+            assert!(programs.is_empty(), "{} has one program", page.code);
+            continue;
+        };
+        seen += 1;
+        let checked = Memory::with("page.mon", bad).check("page.mon");
+        let found: Vec<&str> = checked.diagnostics.iter().map(|d| d.code).collect();
+        assert!(found.contains(&page.code), "{}: {}", page.code, shown(&checked));
+        let errors = checked.diagnostics.iter().filter(|d| d.is_error());
+        assert!(errors.clone().all(|d| d.code == page.code), "{}: {}", page.code, shown(&checked));
+        let checked = Memory::with("page.mon", good).check("page.mon");
+        let clean = checked.diagnostics.iter().all(|d| d.code != page.code && !d.is_error());
+        assert!(clean && checked.program.is_some(), "{}: {}", page.code, shown(&checked));
+    }
+    assert!(seen > 50, "{seen} pages with programs");
+}
+
+/// Every code that the checker can give has a page.
+#[test]
+fn every_code_has_a_page() {
+    let folder = format!("{}/src", env!("CARGO_MANIFEST_DIR"));
+    let mut missing = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("sources") {
+        let path = entry.expect("a file").path();
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        for (at, _) in text.match_indices("\"M") {
+            let code = text.get(at + 1..at + 6).unwrap_or("");
+            let is_code = code.len() == 5 && code[1..].bytes().all(|b| b.is_ascii_digit());
+            if is_code && monarch_diagnostic::page(code).is_none() {
+                missing.push(code.to_owned());
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:?}");
+}
