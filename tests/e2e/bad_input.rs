@@ -235,7 +235,7 @@ fn what_comes_later_says_so() {
         let out = place.run(&["check", name, "--json"]).expect_code(2);
         let title = |e: &&serde_json::Value| e["title"].as_str().unwrap_or_default().to_string();
         let titles: Vec<String> = out.errors().iter().map(title).collect();
-        assert!(titles.iter().any(|t| t.contains("not yet")), "{titles:#?}");
+        assert!(titles.iter().any(|t| t.contains("not built yet")), "{titles:#?}");
     }
     place.check_untouched(&["llama3d.mon", "lora.mon"]);
 }

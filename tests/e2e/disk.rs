@@ -53,10 +53,10 @@ fn the_run_goes_on_and_fails_when_its_end_cannot_be_saved() {
     let warnings = out.warnings();
     assert!(warnings.contains("no checkpoint of step 20"), "{}", out.story());
     assert!(warnings.contains("training goes on"), "{warnings}");
-    assert!(warnings.contains("No space left"), "{warnings}");
+    assert!(warnings.contains("the disk is full"), "{warnings}");
     assert_eq!(checkpoint::steps(&place.file("kept/full")), [10]);
     no_debris(&place);
-    out.says(&["could not be saved", "No space left", "step-000000010"]);
+    out.says(&["could not be saved", "the disk is full", "step-000000010"]);
     place.check_clean();
 }
 

@@ -166,24 +166,10 @@ fn waiting_can_be_given_up() {
     let place = Place::with(&digits("1 epochs"));
     let (mut running, address) = controller(&place, "2", &[]);
     let worker = join(&place, &address, "cluster.key");
-    running_joined(&mut running, &place);
+    running.until_event("joined");
     running.signal(libc::SIGINT);
     let out = running.finish().expect_code(130);
     assert!(out.took < LIMIT / 4, "{}", out.story());
     let out = worker.finish();
     assert!(out.code.is_some_and(|c| c != 0), "{}", out.story());
-}
-
-/// Waits until the records tell of a worker that joined.
-fn running_joined(running: &mut Running, place: &Place) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    loop {
-        let run = place.run_dirs().pop().map(|d| d.join("events.jsonl"));
-        let text = run.and_then(|p| std::fs::read_to_string(p).ok()).unwrap_or_default();
-        if text.contains("\"joined\"") {
-            return;
-        }
-        assert!(std::time::Instant::now() < deadline, "nobody joined {}", running.pid());
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
