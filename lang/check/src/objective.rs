@@ -193,7 +193,8 @@ impl<'a> Checker<'a> {
         let name = |s: Sym| symbols[s.index()].name.clone();
         let mut problem =
             (own.len() != column.shape.len()).then(|| format!("column `{}` is {is}", p.name));
-        for (axis, n) in own.iter().zip(&column.shape) {
+        let same_rank = own.len() == column.shape.len();
+        for (axis, n) in own.iter().zip(&column.shape).filter(|_| same_rank) {
             match axis.size.as_symbol() {
                 Some(sym) => {
                     if let Some(known) = axis_name
