@@ -1,6 +1,6 @@
 //! The same bits, whatever carries the work.
 
-use crate::support::{CHARGPT_SMALL, Corpus, Outcome, Place, chargpt, digits};
+use crate::support::{CHARGPT_SMALL, Corpus, Outcome, Place, chargpt, digits, swap};
 use std::process::Command;
 
 /// Runs a program in many ways; all its numbers must be those of the first way.
@@ -88,6 +88,24 @@ fn chargpt_everywhere() {
     let mut params = CHARGPT_SMALL.to_vec();
     params.extend(corpus.iter().map(String::as_str));
     Same::new(place, &params).all();
+}
+
+/// A number of shards that is no power of two, batches that do not divide by it, and more threads
+/// than shards.
+#[test]
+fn odd_shards() {
+    let text = swap(&digits("1 epochs"), "batch = 64", "batch = 33\n  shards = 5");
+    let mut same = Same::new(Place::with(&text), &[]);
+    for workers in ["1", "2", "3", "5"] {
+        same.check(&["--workers", workers, "--threads", "1"], None);
+    }
+    same.check(&["--workers", "2", "--threads", "7"], None);
+    same.check(&["--workers", "4", "--transport", "quic"], None);
+    let eight = swap(&text, "shards = 5", "shards = 8");
+    same.place.write("job.mon", eight);
+    let other = same.run(&["--workers", "2"], None).ok();
+    let five = same.first.as_ref().map(|f| f.1.clone());
+    assert_ne!(five, Some(other.fingerprint()), "the tree of sums depends on the shards");
 }
 
 /// The records say which instructions were used, so that the runs above did differ.

@@ -1,6 +1,6 @@
 //! The first program that anybody runs.
 
-use crate::support::{Place, checkpoint, digits, root};
+use crate::support::{Place, checkpoint, digits};
 use std::fs;
 
 /// `examples/digits.mon`, to the letter.
@@ -70,6 +70,26 @@ fn looking_leaves_nothing() {
     place.check_untouched(&["job.mon"]);
 }
 
+/// The program may say how many workers there are; the command line has the last word.
+#[test]
+fn a_cluster_of_its_own() {
+    let text = digits("1 epochs");
+    let cluster = "cluster local { workers = 3, threads = 1 }\nmodel net";
+    let text = crate::support::swap(&text, "model net", cluster);
+    let place = Place::with(&text);
+    let out = place.train(&[]).ok();
+    assert_eq!(out.last("started")["workers"], 3);
+    let events = checkpoint::events(&place.run_dir());
+    let start = events.iter().find(|e| e["event"] == "start").expect("a start");
+    assert!(start["workers"].as_array().is_some_and(|w| w.iter().all(|w| w["threads"] == 1)));
+    let other = place.train(&["--workers", "2"]).ok();
+    assert_eq!(other.last("started")["workers"], 2);
+    assert_eq!(other.fingerprint(), out.fingerprint());
+    place.write("job.mon", crate::support::swap(&text, "train images", "train images on local"));
+    let named = place.train(&[]).ok();
+    assert_eq!(named.last("started")["workers"], 3);
+}
+
 /// A param of the command line reaches the weights.
 #[test]
 fn a_param_counts() {
@@ -83,5 +103,4 @@ fn a_param_counts() {
     let job = fs::read_to_string(place.run_dirs()[1].join("job.json")).expect("job.json");
     let job: serde_json::Value = serde_json::from_str(&job).expect("JSON");
     assert_eq!(job["params"]["width"], "64");
-    assert!(root().join("README.md").exists());
 }

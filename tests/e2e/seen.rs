@@ -106,9 +106,11 @@ fn spans(run: &Path) -> Vec<Span> {
 
 /// Reductions that lie under the backward pass of the same worker and step, and all reductions.
 fn under_backward(spans: &[Span]) -> (usize, usize) {
-    let is_reduction = |s: &&Span| s.category == "communication" && s.name.contains("reduce");
+    let is_reduction = |s: &&Span| s.name.starts_with("reduce bucket");
     let is_backward = |s: &&Span| s.category == "compute" && s.name.contains("backward");
     assert!(spans.iter().any(|s| is_backward(&s)), "no backward pass in the trace");
+    let odd = spans.iter().find(|s| is_reduction(s) && s.category != "communication");
+    assert!(odd.is_none(), "a reduction outside the communication stream");
     let reductions: Vec<&Span> = spans.iter().filter(is_reduction).collect();
     let hidden = reductions.iter().filter(|r| {
         spans

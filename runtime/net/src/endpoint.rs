@@ -329,7 +329,9 @@ impl Endpoint {
         if !refused {
             refused = probe::is_refused_now(addr).await;
         }
-        Err(ConnectError::NoAnswer { addr, after: limit, refused })
+        // For people: what remained of the caller's time, without its last nanoseconds.
+        let after = Duration::from_millis((limit.as_secs_f64() * 1e3).round() as u64);
+        Err(ConnectError::NoAnswer { addr, after, refused })
     }
 
     async fn attempt(&self, addr: SocketAddr, role: Role) -> Result<Connection, ConnectError> {
