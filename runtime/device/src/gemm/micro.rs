@@ -59,35 +59,24 @@ impl<const M: usize, const V: usize> Kernel for Tile<'_, M, V> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let mut sums = [[L::splat(0.0); V]; M];
-        let (mut a, mut b) = (self.a.as_ptr(), self.b.as_ptr());
-        for _ in 0..self.k {
-            // SAFETY: `multiply` has checked that a has k * M elements and that b has V vectors
-            // in each of k rows, `step` apart; the pointers move past the end only by
-            // `wrapping_add`, after the last use.
-            unsafe {
-                let vectors: [L; V] =
-                    std::array::from_fn(|v| L::load(&*b.add(v * LANES).cast::<[f32; LANES]>()));
-                for (i, row) in sums.iter_mut().enumerate() {
-                    let x = L::splat(*a.add(i));
-                    for (sum, y) in row.iter_mut().zip(vectors) {
-                        *sum = x.fma(y, *sum);
-                    }
-                }
-            }
-            a = a.wrapping_add(M);
-            b = b.wrapping_add(self.step);
-        }
         let Target { plan, rows, columns, accumulate } = self.target;
+        let rows = &plan.out_rows[rows];
         let to = &plan.out_columns[columns.clone()];
-        let first = columns.start / LANES;
-        let unit = &plan.out_unit[first..columns.end.div_ceil(LANES)];
+        let unit = &plan.out_unit[columns.start / LANES..columns.end.div_ceil(LANES)];
         // The common case: the whole tile lies side by side.
-        if to.len() == V * LANES
-            && unit.iter().all(|&u| u)
-            && to[(V - 1) * LANES] == to[0] + to.len() - LANES
-        {
-            for (row, &at) in sums.iter().zip(&plan.out_rows[rows]) {
+        let whole = to.len() == V * LANES
+            && to[(V - 1) * LANES] == to[0] + (V - 1) * LANES
+            && unit.iter().all(|&u| u);
+        if whole {
+            for place in
+                rows.iter().flat_map(|&at| self.out[at + to[0]..].iter().step_by(LANES).take(V))
+            {
+                L::prefetch(place);
+            }
+        }
+        let sums = sums::<L, M, V>(self.k, self.a, self.b, self.step);
+        if whole {
+            for (row, &at) in sums.iter().zip(rows) {
                 let (line, _) = self.out[at + to[0]..][..V * LANES].as_chunks_mut::<LANES>();
                 for (&sum, to) in row.iter().zip(line) {
                     let sum = if accumulate { L::load(to) + sum } else { sum };
@@ -96,12 +85,42 @@ impl<const M: usize, const V: usize> Kernel for Tile<'_, M, V> {
             }
             return;
         }
-        for (row, &at) in sums.iter().zip(&plan.out_rows[rows]) {
+        for (row, &at) in sums.iter().zip(rows) {
             for ((&sum, to), &unit) in row.iter().zip(to.chunks(LANES)).zip(unit) {
                 put(sum, unit, at, to, accumulate, self.out);
             }
         }
     }
+}
+
+/// The products of M packed rows with V vectors, summed over k.
+#[inline(always)]
+fn sums<L: Lanes, const M: usize, const V: usize>(
+    k: usize,
+    a: &[f32],
+    b: &[f32],
+    step: usize,
+) -> [[L; V]; M] {
+    let mut sums = [[L::splat(0.0); V]; M];
+    let (mut a, mut b) = (a.as_ptr(), b.as_ptr());
+    for _ in 0..k {
+        // SAFETY: `multiply` has checked that a has k * M elements and that b has V vectors in
+        // each of k rows, `step` apart; the pointers move past the end only by `wrapping_add`,
+        // after the last use.
+        unsafe {
+            let vectors: [L; V] =
+                std::array::from_fn(|v| L::load(&*b.add(v * LANES).cast::<[f32; LANES]>()));
+            for (i, row) in sums.iter_mut().enumerate() {
+                let x = L::splat(*a.add(i));
+                for (sum, y) in row.iter_mut().zip(vectors) {
+                    *sum = x.fma(y, *sum);
+                }
+            }
+        }
+        a = a.wrapping_add(M);
+        b = b.wrapping_add(step);
+    }
+    sums
 }
 
 /// Stores (or adds) the lanes of one vector.

@@ -241,6 +241,12 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch(place: &f32) {
+        // SAFETY: see the head of the file; a hint about memory that is borrowed.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) }
+    }
+
+    #[inline(always)]
     fn enter<K: Kernel>(kernel: K) -> K::Output {
         // SAFETY: see the head of the file.
         unsafe { super::call_avx2(kernel) }

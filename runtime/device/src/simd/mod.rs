@@ -70,6 +70,9 @@ pub(crate) trait Lanes:
     /// `max` in the order of `fold_sum`.
     fn fold_max(self) -> f32;
 
+    /// Says that this place will be used soon; may do nothing.
+    #[inline(always)]
+    fn prefetch(_: &f32) {}
     /// Lane j of vector i becomes lane i of vector j.
     fn transpose(square: &mut [Self; LANES]);
     /// Runs a kernel as a function of its own (not inlined) with this instruction set.
