@@ -1,7 +1,9 @@
 //! Weights and the optimizer's state.
 
 use crate::WorkerError;
-use monarch_checkpoint::{Content, Stored, fingerprint, layout, load_file_tensors, open};
+use monarch_checkpoint::{
+    Content, OwnedTensor, Stored, fingerprint, layout, load_file_tensors, open,
+};
 use monarch_device::{OutOfMemory, Weights, init};
 use monarch_graph::{Init, Plan, Weight};
 use std::collections::BTreeMap;
@@ -45,7 +47,7 @@ impl Model {
             let tensors = tensors.map_err(|e| WorkerError::setup(INIT, e))?;
             for ((i, name), tensor) in wanted.into_iter().zip(tensors) {
                 let weight = plan.weights.get(i);
-                put(INIT, name, weight, &tensor.values, state.weights.get_mut(i))?;
+                put(INIT, name, weight, &tensor, state.weights.get_mut(i))?;
             }
         }
         Ok(Model { state: RwLock::new(state) })
@@ -74,7 +76,7 @@ impl Model {
             let tensors = tensors.filter(|t| i < t.len());
             let tensors = tensors.ok_or_else(|| failed(&format_args!("`{}`", stored.name)))?;
             let weight = plan.weights.get(i);
-            put(RESUME, &stored.name, weight, &tensor.values, tensors.get_mut(i))?;
+            put(RESUME, &stored.name, weight, &tensor, tensors.get_mut(i))?;
         }
         Ok(Model { state: RwLock::new(state) })
     }
@@ -151,16 +153,18 @@ fn put(
     task: &str,
     name: &str,
     weight: Option<&Weight>,
-    values: &[f32],
+    tensor: &OwnedTensor,
     place: &mut [f32],
 ) -> Result<(), WorkerError> {
-    if values.len() != place.len() {
+    let same = weight.is_some_and(|w| w.shape == tensor.shape);
+    if !same || tensor.values.len() != place.len() {
+        let planned = weight.map(|w| w.shape.clone()).unwrap_or_default();
         return Err(WorkerError::Setup {
             task: task.into(),
-            message: format!("`{name}` has {} values, not {}", values.len(), place.len()),
+            message: format!("`{name}` is {:?}; the plan says {planned:?}", tensor.shape),
             span: weight.map(|w| w.span),
         });
     }
-    place.copy_from_slice(values);
+    place.copy_from_slice(&tensor.values);
     Ok(())
 }

@@ -118,6 +118,20 @@ fn nan_is_named_with_its_step_and_shard() {
     }
 }
 
+#[test]
+fn a_misshapen_initial_weight_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = plan(&data(dir.path(), None), true);
+    // Column `x` of the data is [50, 4]; the weight is [4, 8].
+    let path = dir.path().join("data.safetensors").to_str().unwrap().to_string();
+    plan.weights[0].init = monarch_graph::Init::File { path, name: "x".into() };
+    let (mut ranks, _open) = Setup::new(plan, 1, 1, Way::Shared).start();
+    let Some(FromWorker::Failed(failure)) = ranks[0].hear() else { panic!("no failure") };
+    assert_eq!(failure.task, "initialise the weights");
+    assert_eq!(failure.message, "`x` is [50, 4]; the plan says [4, 8]");
+    assert!(ranks[0].join().is_err());
+}
+
 /// Two ranks of which only the first has got a window: it waits in a collective.
 fn stuck(way: Way, dir: &Path, overlap: bool) -> (Vec<Rank>, Box<dyn Send>) {
     let plan = plan(&data(dir, None), overlap);

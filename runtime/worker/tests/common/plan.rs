@@ -121,6 +121,15 @@ fn tasks() -> TaskGraph {
     TaskGraph { role: "worker".into(), tasks }
 }
 
+fn schedule() -> Schedule {
+    let cosine = Curve::Cosine { from: 0.05, to: 0.005 };
+    let pieces = vec![
+        Piece { curve: Curve::Warmup { to: 0.05 }, length: 4 },
+        Piece { curve: cosine, length: 12 },
+    ];
+    Schedule { pieces }
+}
+
 /// 40 samples to train on, 10 to evaluate, batches of 14 (so each epoch ends with one of 12),
 /// 8 shards, AdamW with clipping.
 pub fn plan(data: &Path, overlap: bool) -> Plan {
@@ -176,12 +185,7 @@ pub fn plan(data: &Path, overlap: bool) -> Plan {
             kind: OptimizerKind::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.01 },
             clip: Some(0.5),
         },
-        schedule: Schedule {
-            pieces: vec![
-                Piece { curve: Curve::Warmup { to: 0.05 }, length: 4 },
-                Piece { curve: Curve::Cosine { from: 0.05, to: 0.005 }, length: 12 },
-            ],
-        },
+        schedule: schedule(),
         steps: 16,
         batch: 14,
         shards: 8,
