@@ -124,6 +124,7 @@ const PAGES: &[Page] = pages! {
     "M0318" "Weights of targets that depend on the model"
     "M0399" "An internal fault of the planner"
     "M0401" "Not enough memory"
+    "M0403" "A model with too many operations"
     "M0501" "Things that wait for each other"
     "M0502" "A schedule with a gap"
     "M0503" "A run that ends before its schedule"

@@ -26,6 +26,9 @@ pub(crate) type Result<T> = std::result::Result<T, Diagnostic>;
 /// Elements of a tensor: 16 TiB of f32.
 pub(crate) const MAX_ELEMENTS: u64 = 1 << 42;
 
+/// Operations of a forward pass: several hundred layers.
+const MAX_OPERATIONS: usize = 32_768;
+
 /// A mistake of ours, shown at the line of the job that met it.
 pub(crate) fn internal(span: Span, what: impl std::fmt::Display) -> Diagnostic {
     Diagnostic::error("M0399", format!("this cannot be planned: {what}"))
@@ -226,7 +229,21 @@ impl<'a> Lowerer<'a> {
         };
         self.agree(node, &expr.ty, frame, span)?;
         self.fits_a_machine(node, span)?;
+        self.count_operations(span)?;
         Ok(node)
+    }
+
+    /// Depth is the program's to choose as well, and planning is not free.
+    fn count_operations(&self, span: Span) -> Result<()> {
+        if self.b.len() <= MAX_OPERATIONS {
+            return Ok(());
+        }
+        let title = format!("this model has more than {MAX_OPERATIONS} operations");
+        let model = self.program.model(self.job.model).map_or(span, |m| m.span);
+        Err(Diagnostic::error("M0403", title)
+            .label(model, "counted over all its layers")
+            .label(span, "the first one too many")
+            .help("repeat fewer layers: the deepest models in use have a few hundred"))
     }
 
     /// Sizes are the program's to choose, so their products are watched.
