@@ -3,7 +3,7 @@
 use crate::calls::as_name;
 use crate::hir::{Quantity, Unit, Value};
 use crate::load::beside;
-use crate::registry::DATA;
+use crate::registry::{DATA, LATER_SOURCES};
 use crate::scope::{Checker, Entity, In, Lazy, with_near};
 use crate::settings::Settings;
 use monarch_diagnostic::{Diagnostic, suggest};
@@ -164,6 +164,14 @@ impl<'a> Checker<'a> {
             }
             _ => return self.no_source(expr),
         };
+        // A param of the same name is no source: `tokens("..")` beside `param tokens`.
+        let is_call = !std::ptr::eq(callee, expr);
+        let entity = match entity {
+            Some(Entity::Param(_) | Entity::Let(_)) if is_call => {
+                self.prelude.get(&name.name).map(|named| named.entity)
+            }
+            other => other,
+        };
         match entity {
             Some(Entity::Data(id)) if args.is_empty() && settings.is_none() => self.data_value(id),
             Some(Entity::Op(op)) if self.op_result(op) == Some("data") => {
@@ -182,6 +190,15 @@ impl<'a> Checker<'a> {
             Some(Entity::Broken) => None,
             Some(other) => {
                 self.wrong_entity(name, other, "a data set");
+                None
+            }
+            None if LATER_SOURCES.contains(&name.name.as_str()) => {
+                let title = format!("`{}` is not built yet", name.name);
+                self.report(
+                    Diagnostic::error("M0906", title)
+                        .label(name.span, "a later source of data")
+                        .help("digits, tensors(..) and text(..) are"),
+                );
                 None
             }
             None => {

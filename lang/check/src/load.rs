@@ -1,6 +1,7 @@
 //! Files: the program's own, those it imports, the library's.
 
 use crate::library::{self, MODULES};
+use crate::registry::LATER_MODULES;
 use crate::world::MAX_PROGRAM_BYTES;
 use crate::{World, WorldError};
 use monarch_diagnostic::{Diagnostic, Sources, suggest};
@@ -154,6 +155,15 @@ fn from_library(loaded: &mut Loaded, path: &ast::Path, has_names: bool) -> Targe
         if let Some(id) = add_module(loaded, &words.join(".")) {
             return Target::Member(id, last.clone());
         }
+    }
+    let later =
+        |m: &&&str| text == **m || text.strip_prefix(**m).is_some_and(|r| r.starts_with('.'));
+    if let Some(module) = LATER_MODULES.iter().find(later) {
+        loaded.diagnostics.push(
+            Diagnostic::error("M0906", format!("`{module}` is not built yet"))
+                .label(path.span, "a later part of the library"),
+        );
+        return Target::Nothing;
     }
     let mut d = Diagnostic::error("M0108", format!("there is no module `{text}`"));
     let at = match path.parts.first() {

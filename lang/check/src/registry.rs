@@ -154,6 +154,10 @@ pub const MODEL: BlockDoc = plain(
         later("names", "Names of the file, and ours."),
         later("freeze", "Weights that stay as they are."),
         later("dtype", "Elements of the weights."),
+        later("rank", "Rank of an adapter."),
+        later("alpha", "Scale of an adapter."),
+        later("dropout", "Dropout of an adapter."),
+        later("layers", "Which layers are adapted."),
     ],
 );
 
@@ -165,6 +169,15 @@ pub const SWEEP: BlockDoc = plain(
         value("limit", "trials, time, each", None, "When to stop."),
     ],
 );
+
+/// Modules of the library that are not built yet.
+pub const LATER_MODULES: &[&str] = &["std.adapt"];
+
+/// Names of modules that are not built yet: module and name.
+pub const LATER_NAMES: &[(&str, &str)] = &[("std.models.llama", "hf_names")];
+
+/// Sources of data that are not built yet.
+pub const LATER_SOURCES: &[&str] = &["jsonl", "tokens"];
 
 /// Settings of `limit` in a sweep.
 pub const LIMIT: &[&str] = &["trials", "time", "each"];

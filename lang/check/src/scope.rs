@@ -2,6 +2,7 @@
 
 use crate::World;
 use crate::load::{Loaded, Target};
+use crate::registry::LATER_NAMES;
 use monarch_diagnostic::{Diagnostic, suggest};
 use monarch_graph::Span;
 use monarch_syntax::ast::{self, Ident, ItemKind};
@@ -356,6 +357,12 @@ impl<'a> Checker<'a> {
             _ => {
                 let own = scope.names.iter().filter(|n| !n.1.imported).map(|n| n.0.as_str());
                 let key = &self.loaded.files[module as usize].key;
+                if LATER_NAMES.contains(&(key.as_str(), name.name.as_str())) {
+                    let title = format!("`{}` is not built yet", name.name);
+                    let d = Diagnostic::error("M0906", title);
+                    self.report(d.label(name.span, "a later part of the library"));
+                    return Entity::Broken;
+                }
                 let title = format!("`{key}` has no `{}`", name.name);
                 let d = Diagnostic::error("M0108", title).label(name.span, "unknown");
                 let all: Vec<&str> = own.collect();

@@ -33,7 +33,8 @@ impl<'a> Checker<'a> {
                         self.unknown_setting(doc, &a.path.parts[0], a.path.span);
                         continue;
                     };
-                    if let Some(body) = &a.body {
+                    let later = doc.setting(&name.name).is_some_and(|s| s.later);
+                    if let Some(body) = a.body.as_ref().filter(|_| !later) {
                         self.report(
                             Diagnostic::error("M0101", "this value has no settings of its own")
                                 .label(body.span, "not here"),

@@ -339,6 +339,12 @@ impl Checker<'_> {
         let Some(function) = math_fn(&name.name) else {
             match self.lookup(names.file, &name.name) {
                 Some(_) => return self.not_fixed(span, "a value that is known now"),
+                None if name.name == "env" => {
+                    let title = "reading the environment is not built yet";
+                    let d = Diagnostic::error("M0906", title).label(span, "not read");
+                    self.report(d.help("name a file: `key = \"cluster.key\"`"));
+                    return None;
+                }
                 None => {
                     let all = ["sqrt", "exp", "log", "min", "max"];
                     self.unknown_name(names.file, name, &all);

@@ -27,3 +27,18 @@ fn chargpt() {
     println!("{}", shown(&checked));
     assert_eq!(program.models[0].weights.len(), 2 + 1 + 6 * 6);
 }
+
+/// The programs of later versions parse, and what is not built yet is said, each with its place.
+#[test]
+fn later_programs_say_not_yet() {
+    for (name, least) in [("llama3d.mon", 8), ("lora.mon", 3)] {
+        let checked = Memory::with(name, &example(name)).check(name);
+        let text = shown(&checked);
+        println!("{text}");
+        assert!(checked.program.is_none());
+        let later = checked.diagnostics.iter().filter(|d| d.code.starts_with("M09"));
+        assert!(later.clone().all(|d| d.span().is_some()));
+        assert!(later.count() >= least, "{text}");
+        assert!(!checked.diagnostics.iter().any(|d| d.code.starts_with("M00")), "{text}");
+    }
+}
