@@ -3,7 +3,7 @@
 //! Invariants: a result never depends on the number of threads, on the instruction set or on the
 //! machine's libm; the crate knows no network, no language and no clock. Kernels are
 //! single-threaded: whoever has more threads runs more shards. `unsafe` stands only in `simd`,
-//! in the packing of matrix products and in the arena.
+//! in the register tile of the matrix product and in `memory`.
 
 mod buffers;
 pub mod device;

@@ -8,6 +8,7 @@ mod tests;
 
 use crate::buffers::{Columns, Weights};
 use crate::kernels::reduce::sum_in_order;
+use crate::kernels::rope::Tables;
 use crate::memory::{Area, Memory, OutOfMemory, Words};
 use crate::simd::Isa;
 use monarch_graph::{NodeId, Program, Span};
@@ -80,6 +81,7 @@ pub struct Lane {
     arena: Words,
     scratch: Words,
     prepared: Vec<Prepared>,
+    tables: Tables,
 }
 
 impl Lane {
@@ -101,6 +103,7 @@ impl Lane {
             arena: Words::new(length)?,
             scratch: Words::new(0)?,
             prepared: Vec::new(),
+            tables: Tables::default(),
         })
     }
 
@@ -116,7 +119,7 @@ impl Lane {
                 "a shard of {samples} samples; memory is planned for {limit}"
             )));
         }
-        let prepared = Prepared::new(&self.program, samples)?;
+        let prepared = Prepared::new(&self.program, samples, &mut self.tables)?;
         if prepared.scratch > self.scratch.f32().len() {
             self.scratch = Words::new(prepared.scratch)?;
         }

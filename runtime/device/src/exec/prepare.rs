@@ -6,6 +6,7 @@ use super::step::{Launch, Step};
 use crate::buffers::{Columns, Weights};
 use crate::gemm::Gemm;
 use crate::kernels::copy::{MAX_AXES, Strided};
+use crate::kernels::rope::Tables;
 use crate::kernels::rows::RowOp;
 use crate::memory::{Area, Place};
 use monarch_graph::{self as graph, BinaryOp, DType, Node, Op, Program};
@@ -25,7 +26,11 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(program: &Program, samples: u64) -> Result<Prepared, ExecError> {
+    pub(super) fn new(
+        program: &Program,
+        samples: u64,
+        tables: &mut Tables,
+    ) -> Result<Prepared, ExecError> {
         let mut out = Prepared {
             samples,
             steps: Vec::with_capacity(program.graph.nodes.len()),
@@ -35,17 +40,21 @@ impl Prepared {
             slab: 0,
         };
         for (index, node) in program.graph.nodes.iter().enumerate() {
-            let step = out.step(program, index, node).map_err(|problem| ExecError::Program {
-                node: index,
-                span: node.span,
-                problem,
-            })?;
+            let step = out
+                .step(program, index, node, tables)
+                .map_err(|problem| ExecError::Program { node: index, span: node.span, problem })?;
             out.steps.push(step);
         }
         Ok(out)
     }
 
-    fn step(&mut self, program: &Program, index: usize, node: &Node) -> Result<Step, String> {
+    fn step(
+        &mut self,
+        program: &Program,
+        index: usize,
+        node: &Node,
+        tables: &mut Tables,
+    ) -> Result<Step, String> {
         let elements = size(&node.shape.at(self.samples))?;
         let out = self.place(program, index, node, elements)?;
         let Some(out) = out else {
@@ -77,7 +86,7 @@ impl Prepared {
         }
         let shape = node.shape.at(self.samples);
         let job = Job { node, shape: &shape, shapes: &shapes, dtypes: &dtypes };
-        let launch = job.launch()?;
+        let launch = job.launch(tables)?;
         if let Launch::Gemm(gemm) = &launch {
             self.scratch = self.scratch.max(gemm.scratch());
         }
@@ -194,7 +203,7 @@ pub(super) struct Job<'a> {
 pub(super) type Planned = Result<Launch, String>;
 
 impl Job<'_> {
-    fn launch(&self) -> Planned {
+    fn launch(&self, tables: &mut Tables) -> Planned {
         self.signature()?;
         match &self.node.op {
             Op::Weight(_) | Op::Column(_) => Ok(Launch::Given),
@@ -232,7 +241,7 @@ impl Job<'_> {
             Op::LayerNormGrad { eps } => self.norm(RowOp::LayerNormGrad { eps: *eps as f32 }),
             Op::Gather => self.gather(),
             Op::ScatterAdd => self.scatter_add(),
-            Op::Rope { axis, base, inverse } => self.rope(*axis, *base, *inverse),
+            Op::Rope { axis, base, inverse } => self.rope(tables, *axis, *base, *inverse),
         }
     }
 

@@ -4,7 +4,7 @@ use super::prepare::{Job, Planned, size};
 use super::step::Launch;
 use crate::kernels::across::Across;
 use crate::kernels::reduce::Reduce;
-use crate::kernels::rope::Rope;
+use crate::kernels::rope::{Rope, Tables};
 use crate::kernels::rows::RowOp;
 use monarch_graph::ReduceOp;
 
@@ -106,7 +106,7 @@ impl Job<'_> {
         Ok(Launch::ScatterAdd { rows, width: size(row)? })
     }
 
-    pub(super) fn rope(&self, axis: u8, base: f64, inverse: bool) -> Planned {
+    pub(super) fn rope(&self, tables: &mut Tables, axis: u8, base: f64, inverse: bool) -> Planned {
         let (_, length, inner) = self.axis(axis)?;
         let width = self.width()?;
         if usize::from(axis) + 1 >= self.shapes[0].len() || width % 2 != 0 {
@@ -116,7 +116,7 @@ impl Job<'_> {
             return Err(format!("base {base} of rope is not positive"));
         }
         let rows = inner.checked_div(width).unwrap_or(0);
-        let rope = Rope::new(length, rows, width / 2, base, inverse);
+        let rope = Rope::new(tables, length, rows, width / 2, base, inverse);
         self.alike(Launch::Rope(Box::new(rope)))
     }
 }

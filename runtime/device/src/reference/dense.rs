@@ -1,5 +1,6 @@
 //! Operations that fold or mix along axes.
 
+use super::elementwise::maximum;
 use super::{Job, Problem, Tensor, Value, each_index, strides};
 use monarch_graph::{Einsum, Op, ReduceOp};
 
@@ -112,7 +113,7 @@ fn reduce(job: &Job, op: ReduceOp, axes: &[u8]) -> Value {
         if let Some(&value) = next.next() {
             out[place] = match op {
                 ReduceOp::Sum => out[place] + value,
-                ReduceOp::Max => out[place].max(value),
+                ReduceOp::Max => maximum(out[place], value),
             };
         }
     });

@@ -100,9 +100,14 @@ fn binary(op: BinaryOp, a: f64, b: f64) -> f64 {
         BinaryOp::Sub => a - b,
         BinaryOp::Mul => a * b,
         BinaryOp::Div => a / b,
-        BinaryOp::Max => a.max(b),
-        BinaryOp::Min => a.min(b),
+        BinaryOp::Max => maximum(a, b),
+        BinaryOp::Min => -maximum(-a, -b),
     }
+}
+
+/// The larger of both; NaN where one is NaN.
+pub(super) fn maximum(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
 }
 
 /// Integers wrap at 32 bits, as in the fast kernels.
