@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::plan::{plan, write_data};
+use common::plan::{plan, wide_plan, write_data};
 use common::*;
 use monarch_wire::DueKind;
 
@@ -34,6 +34,23 @@ fn every_cluster_computes_the_same_bits() {
                         assert_eq!(transcript.numbers(), want, "{case}");
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Wide enough that ranks add a chunk each and threads share the update.
+#[test]
+fn large_gradients_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.safetensors");
+    write_data(&data, None);
+    let plan = wide_plan(&data, true, (1 << 16) + 16);
+    let alone = Setup::new(plan.clone(), 1, 1, Way::Shared).run(&[window(5, &[])]);
+    for (world, threads) in [(1, 3), (3, 1), (2, 3), (5, 2)] {
+        for way in [Way::Shared, Way::Quic] {
+            for transcript in Setup::new(plan.clone(), world, threads, way).run(&[window(5, &[])]) {
+                assert_eq!(transcript.numbers(), alone[0].numbers(), "{world} x {threads} {way:?}");
             }
         }
     }

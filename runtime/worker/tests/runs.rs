@@ -157,7 +157,7 @@ fn abort_ends_a_collective_at_once() {
         let start = Instant::now();
         ranks[0].say(ToWorker::Ping(5));
         assert!(matches!(ranks[0].hear(), Some(FromWorker::Pong(5))));
-        assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
         let start = Instant::now();
         ranks.iter().for_each(|r| r.say(ToWorker::Abort { why: "enough".into() }));
         for rank in &mut ranks {
@@ -165,7 +165,7 @@ fn abort_ends_a_collective_at_once() {
             assert!(matches!(error, WorkerError::Aborted { .. }), "{error}");
             assert!(rank.hear().is_none(), "an aborted worker has nothing to say");
         }
-        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }
 }
 
@@ -180,7 +180,7 @@ fn a_closed_link_ends_a_collective_at_once() {
             let error = rank.join().unwrap_err();
             assert!(matches!(error, WorkerError::LinkClosed { .. }), "{error}");
         }
-        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }
 }
 

@@ -6,7 +6,6 @@ use std::path::Path;
 
 pub const SAMPLES: usize = 50;
 const IN: u64 = 4;
-const HIDDEN: u64 = 8;
 
 /// Writes the data: SAMPLES rows of x f32[4] and y f32.
 pub fn write_data(path: &Path, poison: Option<usize>) {
@@ -28,6 +27,7 @@ pub fn write_data(path: &Path, poison: Option<usize>) {
 }
 
 struct Nodes {
+    hidden: u64,
     graph: Graph,
     places: Vec<Place>,
     arena: u64,
@@ -66,9 +66,9 @@ fn einsum(a: &[u8], b: &[u8], out: &[u8]) -> Op {
 }
 
 /// Nodes 0..9; node 8 is the squared error of each sample.
-fn forward(max: u64) -> Nodes {
-    let mut n = Nodes { graph: Graph::default(), places: vec![], arena: 0, max };
-    let (b, f, h) = (Dim::samples(), Dim::fixed(IN), Dim::fixed(HIDDEN));
+fn forward(hidden: u64, max: u64) -> Nodes {
+    let mut n = Nodes { hidden, graph: Graph::default(), places: vec![], arena: 0, max };
+    let (b, f, h) = (Dim::samples(), Dim::fixed(IN), Dim::fixed(hidden));
     n.add(Op::Column(0), &[], &[b, f], Some(Place::Column(0)));
     n.add(Op::Column(1), &[], &[b], Some(Place::Column(1)));
     n.add(Op::Weight(0), &[], &[f, h], Some(Place::Weight(0)));
@@ -81,14 +81,14 @@ fn forward(max: u64) -> Nodes {
     n
 }
 
-fn training(max: u64) -> (Program, NodeId, NodeId) {
-    let mut n = forward(max);
-    let (b, f, h) = (Dim::samples(), Dim::fixed(IN), Dim::fixed(HIDDEN));
+fn training(hidden: u64, max: u64) -> (Program, NodeId, NodeId) {
+    let mut n = forward(hidden, max);
+    let (b, f, h) = (Dim::samples(), Dim::fixed(IN), Dim::fixed(n.hidden));
     n.add(Op::Affine { mul: 2.0, add: 0.0 }, &[7], &[b], None);
     let out = n.add(einsum(&[0, 2], &[0], &[2]), &[5, 9], &[h], Some(Place::Gradient(0)));
     n.add(einsum(&[0], &[2], &[0, 2]), &[9, 3], &[b, h], None);
     n.add(Op::UnaryGrad(UnaryOp::Tanh), &[4, 11], &[b, h], None);
-    let place = Some(Place::Gradient(16));
+    let place = Some(Place::Gradient(hidden.next_multiple_of(16)));
     let hidden = n.add(einsum(&[0, 1], &[0, 2], &[1, 2]), &[0, 12], &[f, h], place);
     (n.program(), hidden, out)
 }
@@ -133,6 +133,11 @@ fn schedule() -> Schedule {
 /// 40 samples to train on, 10 to evaluate, batches of 14 (so each epoch ends with one of 12),
 /// 8 shards, AdamW with clipping.
 pub fn plan(data: &Path, overlap: bool) -> Plan {
+    wide_plan(data, overlap, 8)
+}
+
+/// The same with this many hidden units.
+pub fn wide_plan(data: &Path, overlap: bool, width: u64) -> Plan {
     let weight = |name: &str, shape: Vec<u64>, axes: &[&str]| Weight {
         name: name.into(),
         shape,
@@ -146,7 +151,8 @@ pub fn plan(data: &Path, overlap: bool) -> Plan {
         numerator: NodeId(8),
         denominator: Count::PerSample(1),
     };
-    let (program, hidden, out) = training(2);
+    let second = width.next_multiple_of(16);
+    let (program, hidden, out) = training(width, 2);
     let bucket = |id, start, elements, weight, used| Bucket {
         id: BucketId(id),
         start,
@@ -160,8 +166,8 @@ pub fn plan(data: &Path, overlap: bool) -> Plan {
         files: vec!["hand.mon".into()],
         seed: 7,
         weights: vec![
-            weight("hidden", vec![IN, HIDDEN], &["X", "H"]),
-            weight("out", vec![HIDDEN], &["H"]),
+            weight("hidden", vec![IN, width], &["X", "H"]),
+            weight("out", vec![width], &["H"]),
         ],
         data: Data {
             source,
@@ -177,7 +183,7 @@ pub fn plan(data: &Path, overlap: bool) -> Plan {
         },
         evals: vec![Evaluation {
             name: "eval".into(),
-            program: forward(2).program(),
+            program: forward(width, 2).program(),
             metrics: vec![ratio("loss")],
             batches: None,
         }],
@@ -190,7 +196,10 @@ pub fn plan(data: &Path, overlap: bool) -> Plan {
         batch: 14,
         shards: 8,
         drop_last: false,
-        buckets: vec![bucket(0, 0, 16, 1, 8), bucket(1, 16, 32, 0, 32)],
+        buckets: vec![
+            bucket(0, 0, second, 1, width),
+            bucket(1, second, IN * second, 0, IN * width),
+        ],
         tasks: tasks(),
         eval_every: None,
         checkpoint: None,
