@@ -8,7 +8,7 @@ use crate::scope::{Checker, Entity, In, Lazy, with_near};
 use crate::settings::Settings;
 use monarch_diagnostic::{Diagnostic, suggest};
 use monarch_graph::{Column, DType, DataFile, Order, Source, Span, Split};
-use monarch_syntax::ast::{Arg, Expr, ExprKind, Ident, RecordEntry};
+use monarch_syntax::ast::{Arg, Expr, ExprKind, Ident};
 
 /// What is known of a data set.
 #[derive(Clone, Debug)]
@@ -252,8 +252,20 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// Whether a value is a param that the command line gives.
+    fn is_typed(&self, file: u32, expr: &Expr) -> bool {
+        match as_name(expr).and_then(|n| self.lookup(file, &n.name)) {
+            Some(Entity::Param(id)) => self.state.overrides.contains_key(&id),
+            _ => false,
+        }
+    }
+
+    /// A path; relative to the file that holds it, or to the current folder if it comes from
+    /// the command line.
     fn path_arg(&mut self, file: u32, arg: &Arg) -> Option<String> {
         match self.plain_value(file, &arg.value)? {
+            // Who types a path means it from where they are.
+            Value::Text(t) if self.is_typed(file, &arg.value) => Some(t),
             Value::Text(t) => Some(beside(&self.loaded.files[file as usize].key, &t)),
             other => {
                 let ty = crate::statics::type_of(&other);
@@ -470,14 +482,8 @@ impl<'a> Checker<'a> {
             return None;
         };
         let mut out = Some(Vec::new());
-        for entry in &record.entries {
-            let share = match entry {
-                RecordEntry::Assign(a) => match a.path.single() {
-                    Some(name) => self.share(file, name, &a.value),
-                    None => None,
-                },
-                _ => None,
-            };
+        for (name, value) in self.record(record)? {
+            let share = self.share(file, name, value);
             match (share, &mut out) {
                 (Some(share), Some(list)) => list.push(share),
                 _ => out = None,

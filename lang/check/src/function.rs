@@ -337,11 +337,11 @@ impl<'a> Checker<'a> {
     }
 
     pub fn weight_index(&self, layer: usize, name: &str) -> Option<usize> {
-        self.state.layers[layer].weights.iter().position(|w| w.name == name)
+        self.state.layers[layer].weight_index.get(name).copied()
     }
 
     pub fn sub_index(&self, layer: usize, name: &str) -> Option<usize> {
-        self.state.layers[layer].subs.iter().position(|s| s.name == name)
+        self.state.layers[layer].sub_index.get(name).copied()
     }
 
     fn weight_value(&mut self, cx: &mut FnCx, layer: usize, i: usize, span: Span) -> Option<Val> {

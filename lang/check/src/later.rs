@@ -5,7 +5,7 @@ use crate::registry::{LIMIT, SWEEP};
 use crate::scope::{Checker, Entity, In, with_near};
 use crate::statics::{Names, Ty};
 use monarch_diagnostic::{Diagnostic, suggest};
-use monarch_syntax::ast::{self, EntryKind, Expr, ExprKind, Ident, RecordEntry};
+use monarch_syntax::ast::{self, EntryKind, Expr, ExprKind, Ident};
 
 impl<'a> Checker<'a> {
     pub fn check_plans(&mut self) {
@@ -184,15 +184,13 @@ impl<'a> Checker<'a> {
             self.report(d.label(value.span, "write `{ trials = 6, time = 2 h }`"));
             return;
         };
-        for entry in &record.entries {
-            let RecordEntry::Assign(a) = entry else { continue };
-            let Some(name) = a.path.single() else { continue };
+        for (name, value) in self.record(record).into_iter().flatten() {
             if !LIMIT.contains(&name.name.as_str()) {
                 let d = Diagnostic::error("M0101", format!("`limit` has no `{}`", name.name))
                     .label(name.span, "unknown setting");
                 self.report(with_near(d, name, LIMIT.iter().copied(), "it has"));
             }
-            self.plain_value(file, &a.value);
+            self.plain_value(file, value);
         }
     }
 

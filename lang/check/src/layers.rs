@@ -25,7 +25,9 @@ pub(crate) struct LayerState {
     pub names: Rc<LayerNames>,
     pub derived: Vec<Derived>,
     pub weights: Vec<Weight>,
+    pub weight_index: HashMap<String, usize>,
     pub subs: Vec<Sub>,
+    pub sub_index: HashMap<String, usize>,
     /// None: reported.
     pub signature: Option<Rc<Signature>>,
     /// Numbers of the first instance, for messages.
@@ -431,7 +433,9 @@ impl<'a> Checker<'a> {
                 exists,
             });
         }
+        let index = weights.iter().enumerate().map(|(i, w)| (w.name.clone(), i)).collect();
         self.state.layers[id].weights = weights;
+        self.state.layers[id].weight_index = index;
     }
 
     /// An axis of a weight: a size.

@@ -67,13 +67,6 @@ impl<'a> Checker<'a> {
     fn work_out_model(&mut self, id: usize) -> Option<Model> {
         let In { file, ast, .. } = self.models[id];
         self.settings(&crate::registry::MODEL, ast.body.as_ref());
-        if let Some(on) = &ast.on {
-            self.report(
-                Diagnostic::error("M0101", "a model is on no plan")
-                    .label(on.span, "not here")
-                    .help("`train name on plan { .. }` says where it is trained"),
-            );
-        }
         let Some(value) = &ast.value else {
             self.report(
                 Diagnostic::error("M0109", "this model is nothing yet")

@@ -245,9 +245,7 @@ impl<'a> Checker<'a> {
 
     /// The value of a param in this run.
     pub fn param_value(&mut self, id: usize) -> Option<Value> {
-        if !self.state.read.contains(&id) {
-            self.state.read.push(id);
-        }
+        self.state.read.insert(id);
         match &self.state.params[id] {
             Lazy::Done(value) => return value.clone(),
             Lazy::Running => {

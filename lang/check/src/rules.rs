@@ -178,12 +178,6 @@ impl<'a> Checker<'a> {
     }
 
     fn cluster(&mut self, file: u32, block: &'a ast::Block) -> Option<Cluster> {
-        if let Some(value) = &block.value {
-            self.report(
-                Diagnostic::error("M0101", "a `cluster` has settings, not a value")
-                    .label(value.span, "not here"),
-            );
-        }
         let given = self.settings(&CLUSTER, block.body.as_ref());
         let count = |this: &mut Self, name: &str| match given.values.get(name) {
             None => Some(None),

@@ -111,6 +111,11 @@ pub(crate) struct Checker<'a> {
     pub state: crate::state::State,
 }
 
+/// Diagnostics kept.
+const MAX_REPORTED: usize = 2_000;
+/// Unknown names that are compared with all that exist.
+const MAX_SUGGESTIONS: usize = 200;
+
 /// Kinds of blocks at the top level.
 pub(crate) const BLOCKS: &[&str] = &["cluster", "data", "model", "plan", "sweep", "train"];
 
@@ -121,7 +126,10 @@ impl<'a> Checker<'a> {
     }
 
     pub fn report(&mut self, diagnostic: Diagnostic) {
-        self.diagnostics.push(diagnostic);
+        // Far more than anyone is shown; the rest would only cost memory.
+        if self.diagnostics.len() < MAX_REPORTED {
+            self.diagnostics.push(diagnostic);
+        }
     }
 
     /// Names from elsewhere are fine, ours must be unique. Reports duplicates.
@@ -238,6 +246,7 @@ impl<'a> Checker<'a> {
             "sweep" => Entity::Sweep(add(&mut self.sweeps)),
             _ => return self.unknown_block(file, block),
         };
+        self.header_of(block);
         match &block.name {
             Some(name) => self.define(file, name, entity, false),
             None => {
@@ -248,6 +257,24 @@ impl<'a> Checker<'a> {
                         .help(format!("write `{kind} something ..`")),
                 );
             }
+        }
+    }
+
+    /// What may stand between a block's name and its body.
+    fn header_of(&mut self, block: &ast::Block) {
+        let kind = block.kind.name.as_str();
+        let no = |what: &str, at| {
+            let title = format!("a `{kind}` block has no {what}");
+            Diagnostic::error("M0101", title).label(at, "not here")
+        };
+        if let Some(value) = block.value.as_ref().filter(|_| !["model", "data"].contains(&kind)) {
+            let d = no("value", value.span);
+            self.report(d.help(format!("write `{kind} name {{ .. }}`")));
+        }
+        if let Some(on) = block.on.as_ref().filter(|_| ["model", "data", "cluster"].contains(&kind))
+        {
+            let d = no("`on`", on.span);
+            self.report(d.help("`train name on plan { .. }` says where something is trained"));
         }
     }
 
@@ -395,7 +422,9 @@ impl<'a> Checker<'a> {
         }
         let d = Diagnostic::error("M0106", format!("nothing here is called `{}`", name.name))
             .label(name.span, "unknown name");
-        let near = suggest(&name.name, more.iter().copied().chain(self.visible(file)));
+        let few = self.diagnostics.len() < MAX_SUGGESTIONS;
+        let all = more.iter().copied().chain(self.visible(file)).take(if few { 10_000 } else { 0 });
+        let near = suggest(&name.name, all);
         let d = match near {
             Some(near) => d.fix(format!("did you mean `{near}`?"), name.span, near),
             None => match self.library_home(&name.name) {

@@ -77,10 +77,38 @@ impl<'a> Checker<'a> {
     fn plain_block(&mut self, block: &ast::Block) {
         let extra = block.name.as_ref().map(|n| n.span);
         let extra = extra.or(block.on.as_ref().map(|p| p.span));
+        let extra = extra.or(block.value.as_ref().map(|v| v.span));
         if let Some(at) = extra {
-            let title = format!("`{}` has no name here", block.kind.name);
+            let title = format!("`{}` is followed by its settings", block.kind.name);
             self.report(Diagnostic::error("M0101", title).label(at, "not needed"));
         }
+    }
+
+    /// Names and values of a record in which nothing else may stand. None if reported.
+    pub fn record<'r>(&mut self, record: &'r ast::Record) -> Option<Vec<(&'r Ident, &'r Expr)>> {
+        let mut out = Vec::new();
+        let mut seen = HashMap::new();
+        let mut stray = record.spread.as_ref().map(|s| s.span);
+        let mut fine = true;
+        for entry in &record.entries {
+            match entry {
+                ast::RecordEntry::Assign(a) => match (a.path.single(), &a.body) {
+                    (Some(name), None) => {
+                        fine &= self.first_time(name, &mut seen);
+                        out.push((name, &a.value));
+                    }
+                    (_, body) => stray = Some(body.as_ref().map_or(a.path.span, |b| b.span)),
+                },
+                ast::RecordEntry::Rule(r) => stray = Some(r.span),
+                ast::RecordEntry::Broken(_) => fine = false,
+            }
+        }
+        if let Some(at) = stray {
+            let d = Diagnostic::error("M0101", "here stand names with values only");
+            self.report(d.label(at, "not here").help("write `{ name = value, .. }`"));
+            return None;
+        }
+        fine.then_some(out)
     }
 
     fn function_entry(

@@ -257,7 +257,9 @@ impl<'a> Checker<'a> {
             }
             subs.push(Sub { name: name.name.clone(), span: name.span, def, dim_spans });
         }
+        let index = subs.iter().enumerate().map(|(i, s)| (s.name.clone(), i)).collect();
         self.state.layers[id].subs = subs;
+        self.state.layers[id].sub_index = index;
     }
 
     fn check_repeat(&mut self, def: &SubDef, at: Span) {

@@ -6,7 +6,7 @@ use crate::layers::LayerState;
 use crate::scope::Lazy;
 use crate::statics::Typed;
 use monarch_graph::Span;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Tables beside those of the syntax tree, with the same indices.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(crate) struct State {
     pub settings: Vec<Setting>,
     pub settled: crate::models::Settled,
     /// Params that were read since someone last emptied this.
-    pub read: Vec<usize>,
+    pub read: BTreeSet<usize>,
 }
 
 /// `--lr 1e-3`

@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crate::statics::{show, type_of};
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{Data, Span};
-use monarch_syntax::ast::{self, Expr, ExprKind, RecordEntry};
+use monarch_syntax::ast::{self, Expr, ExprKind};
 
 /// Numbers that turn epochs, samples and tokens into steps.
 #[derive(Clone, Copy, Debug)]
@@ -114,13 +114,6 @@ impl<'a> Checker<'a> {
 
     /// All settings; reports what is missing.
     fn train_settings(&mut self, block: &'a ast::Block) -> Settings<'a> {
-        if let Some(value) = &block.value {
-            self.report(
-                Diagnostic::error("M0101", "a `train` block has settings, not a value")
-                    .label(value.span, "not here")
-                    .help("write `train name { model = .., data = .., .. }`"),
-            );
-        }
         let given = self.settings(&TRAIN, block.body.as_ref());
         for name in ["model", "data", "optim", "batch", "until"] {
             if !given.values.contains_key(name) {
@@ -253,9 +246,7 @@ impl<'a> Checker<'a> {
     ) -> Option<(u64, Option<u64>)> {
         let names = ["global", "micro", "accumulate"];
         let mut found: [Option<u64>; 3] = [None; 3];
-        for entry in &record.entries {
-            let RecordEntry::Assign(a) = entry else { continue };
-            let name = a.path.single()?;
+        for (name, value) in self.record(record)? {
             let Some(i) = names.iter().position(|n| *n == name.name) else {
                 let d = Diagnostic::error("M0101", format!("`batch` has no `{}`", name.name))
                     .label(name.span, "unknown setting");
@@ -264,7 +255,7 @@ impl<'a> Checker<'a> {
                 return None;
             };
             let path = format!("train.batch.{}", names[i]);
-            found[i] = Some(self.whole_setting(file, &path, &a.value, 1)?);
+            found[i] = Some(self.whole_setting(file, &path, value, 1)?);
         }
         let (global, accumulate) = match found {
             [Some(g), Some(m), Some(a)] if g == m.saturating_mul(a) => (g, a),

@@ -77,11 +77,10 @@ fn things_that_explode() {
     }
     answers(&format!("{chain}model a = L30[D = 4]\n"));
     answers(&format!("{chain}model a = L1999[D = 4]\n"));
-    answers(
-        "layer A[D] {\n  w: [D] ~ ones\n  forward(x: [B, D]) -> [B, D] = x * w\n}\nlayer B[D] \
-             {\n  a = repeat(A[D], 1000000000)\n  forward(x: [B, D]) -> [B, D] = a(x)\n}\nmodel b = \
-             B[D = 3]\n",
-    );
+    let copies = "layer B[D] {\n  a = repeat(A[D], 1000000000)\n  \
+                  forward(x: [B, D]) -> [B, D] = a(x)\n}\nmodel b = B[D = 3]\n";
+    let layer = "layer A[D] {\n  w: [D] ~ ones\n  forward(x: [B, D]) -> [B, D] = x * w\n}\n";
+    answers(&format!("{layer}{copies}"));
 }
 
 /// As deep as the parser allows, in every kind of place, on the stack of a test thread.

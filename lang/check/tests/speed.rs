@@ -69,3 +69,28 @@ fn seventeen_thousand_lines() {
         assert!(long < Duration::from_millis(600), "{long:?}");
     }
 }
+
+/// One layer with very many weights, and a file with very many unknown names.
+#[test]
+fn wide_programs() {
+    let layer = |n: usize| {
+        let weights: String = (0..n).map(|i| format!("  w{i}: [D] ~ ones\n")).collect();
+        let lets: String = (0..n).map(|i| format!("    let x{} = x{i} * w{i}\n", i + 1)).collect();
+        format!(
+            "layer A[D] {{\n{weights}  forward(x0: [B, D]) -> [B, D] {{\n{lets}    x{n}\n  }}\n}}\n"
+        )
+    };
+    let unknown = |n: usize| -> String { (0..n).map(|i| format!("let a{i} = b{i}\n")).collect() };
+    let time = |text: String| {
+        let world = Memory::with("wide.mon", &text);
+        let start = busy();
+        let checked = world.check("wide.mon");
+        assert!(checked.diagnostics.len() <= 101);
+        busy() - start
+    };
+    for make in [&layer as &dyn Fn(usize) -> String, &unknown] {
+        let (short, long) = (time(make(1_500)), time(make(6_000)));
+        println!("{short:?}, four times as wide {long:?}");
+        assert!(long < short * 9, "{short:?} for a quarter, {long:?} for all");
+    }
+}
