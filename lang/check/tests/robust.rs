@@ -102,6 +102,16 @@ fn deep_expressions() {
     answers(&format!("test \"t\" {{\n  assert {}\n}}\n", deep("(1 + ", "1", ")")));
 }
 
+/// A hundred mistakes are shown, and that there are more.
+#[test]
+fn very_many_mistakes() {
+    let text: String = (0..500).map(|i| format!("let a{i} = b{i}\n")).collect();
+    let checked = Memory::with("job.mon", &text).check("job.mon");
+    assert_eq!(checked.diagnostics.len(), 101);
+    let last = checked.diagnostics.last().expect("a remark");
+    assert_eq!((last.code, last.title.as_str()), ("M0099", "and 400 more"));
+}
+
 /// Files that are not there, are empty, are no text, or are far too large.
 #[test]
 fn odd_files() {
