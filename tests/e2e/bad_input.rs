@@ -216,6 +216,8 @@ fn options_that_nobody_knows() {
     wrong(&place, &["job.mon", "--workers", "9"], &["9 workers", "8 shards"]);
     wrong(&place, &["job.mon", "--workers", "99999"], &["8 shards"]);
     wrong(&place, &["job.mon", "--trace", "9..3"], &["--trace", "9..3"]);
+    wrong(&place, &["job.mon", "--trace", "23..30"], &["--trace", "22"]);
+    wrong(&place, &["job.mon", "--resume", "--run-id", "a"], &["--resume", "--run-id"]);
     wrong(&place, &["job.mon", "--transport", "pigeon"], &["pigeon", "quic"]);
     wrong(&place, &["job.mon", "--key", "no.key"], &["no.key"]);
     wrong(&place, &[], &["JOB.mon"]);

@@ -1,7 +1,7 @@
 //! Processes that are killed: nobody is left behind, and the cause is named.
 
 use crate::signals::endless;
-use crate::support::{Place, digits, process, swap};
+use crate::support::{Place, process, swap};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -83,21 +83,22 @@ fn a_worker_that_dies_is_named() {
     }
 }
 
+/// Killed as soon as it can be seen: mostly before it has joined, and never without a word.
 #[test]
-fn a_worker_that_dies_before_it_joins_is_named() {
-    let place = Place::with(&digits("1 epochs"));
-    // The first child that is seen is killed at once.
-    let mut command = place.command("sh");
-    let binary = env!("CARGO_BIN_EXE_monarch");
-    let script = format!(
-        "\"{binary}\" run job.mon --json --workers 4 & pid=$!; \
-         while kill -0 $pid 2>/dev/null; do \
-           for c in $(cat /proc/$pid/task/$pid/children 2>/dev/null); do kill -9 $c && break 2; \
-           done; done; wait $pid"
-    );
-    command.args(["-c", &script]);
-    let out = crate::support::Running::start(command, crate::support::LIMIT).finish();
-    let out = out.expect_code(1);
-    assert!(out.stderr.contains("SIGKILL"), "{}", out.story());
-    nobody_left(&place, "a worker at its start");
+fn a_worker_that_dies_at_its_start_is_named() {
+    for _ in 0..4 {
+        let place = Place::with(&endless());
+        let running = place.begin(&["--workers", "4"]);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let victim = loop {
+            if let Some(pid) = place.workers().first() {
+                break *pid;
+            }
+            assert!(Instant::now() < deadline, "no worker was started");
+        };
+        assert!(process::send(victim, libc::SIGKILL));
+        let out = running.finish().expect_code(1);
+        out.says(&["signal 9 (SIGKILL)", "worker"]);
+        nobody_left(&place, "a worker at its start");
+    }
 }

@@ -90,6 +90,48 @@ fn a_cluster_of_its_own() {
     assert_eq!(named.last("started")["workers"], 3);
 }
 
+/// Runs that begin in the same second have directories of their own; one directory has one run.
+#[test]
+fn several_at_once() {
+    let place = Place::with(&digits("2 epochs"));
+    let all = [(); 4].map(|()| place.begin(&["--workers", "1"]));
+    for running in all {
+        running.finish().ok();
+    }
+    let runs = place.run_dirs();
+    assert_eq!(runs.len(), 4, "{runs:?}");
+    for run in &runs {
+        assert_eq!(checkpoint::recorded_steps(run), (0..46).collect::<Vec<_>>());
+    }
+    place.write("job.mon", crate::signals::endless());
+    let mut first = place.begin(&["--workers", "2", "--run-id", "mine"]);
+    first.until_step(3);
+    let second = place.train(&["--workers", "2", "--run-id", "mine"]).expect_code(2);
+    second.says(&["exists already"]);
+    first.signal(libc::SIGINT);
+    first.finish().expect_code(130);
+    let mut first = place.begin(&["--workers", "2", "--resume", "mine"]);
+    first.until_event("step");
+    let second = place.train(&["--workers", "2", "--resume", "mine"]).expect_code(1);
+    second.says(&["another process is at work", "runs/mine"]);
+    first.signal(libc::SIGINT);
+    first.finish().expect_code(130);
+}
+
+/// A program that names one directory for all its runs has one run, which can go on.
+#[test]
+fn one_directory_for_all_runs() {
+    let saving = "  batch = 64\n  checkpoint { every = 10 steps, to = \"here\" }";
+    let place = Place::with(&crate::support::swap(&digits("2 epochs"), "  batch = 64", saving));
+    let out = place.train(&["--workers", "2"]).ok();
+    assert_eq!(checkpoint::recorded_steps(&place.file("here")).len(), 46);
+    place.train(&["--workers", "2"]).expect_code(2).says(&["here exists already", "{run.id}"]);
+    std::fs::remove_dir_all(place.file("here/step-000000046")).expect("removed");
+    let again = place.train(&["--workers", "3", "--resume"]).ok();
+    assert_eq!(again.last("started")["first_step"], 40);
+    assert_eq!(again.fingerprint(), out.fingerprint());
+}
+
 /// A param of the command line reaches the weights.
 #[test]
 fn a_param_counts() {

@@ -11,6 +11,7 @@ use crate::summary::{Logs, RunError, Summary, Why};
 use crate::words::{self, Named};
 use monarch_net::{ControlServer, Identity, Options, Role};
 use monarch_sched::{Cause, Ended, Outcome, Scheduler};
+use std::fs::{File, TryLockError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
@@ -141,6 +142,8 @@ struct Place {
     path: PathBuf,
     /// Directories that were made for it, the deepest first.
     made: Vec<PathBuf>,
+    /// Held as long as the run: two that write into one directory would spoil each other's records.
+    _lock: Option<File>,
 }
 
 impl Place {
@@ -156,9 +159,14 @@ impl Place {
             // The current directory may change before they are removed again.
             *dir = dir.canonicalize().map_err(failed)?;
         }
+        let lock = File::open(&path).ok();
+        if let Some(Err(TryLockError::WouldBlock)) = lock.as_ref().map(File::try_lock) {
+            let why = format!("another process is at work in the run's directory `{shown}`");
+            return Err(RunError::new(1, why));
+        }
         // What a killed run left half done; it harms nobody when it stays.
         let _ = monarch_checkpoint::remove_stale(&path);
-        Ok(Place { path, made })
+        Ok(Place { path, made, _lock: lock })
     }
 
     /// A run that never began leaves nothing behind.

@@ -2,7 +2,8 @@
 
 use crate::front::{self, Findings, Job};
 use crate::launch::Threads;
-use crate::{resume, run_id};
+use crate::resume;
+use crate::run_id::{self, Claim};
 use monarch_controller::{
     ControlRequest, Observer, RunConfig, RunError, RunEvent, Summary, control,
 };
@@ -134,7 +135,7 @@ impl Engine {
     /// [`EngineError`] when the program is wrong or the run fails.
     pub fn run(&self, mut on_event: impl FnMut(&RunEvent) -> Flow) -> Result<Summary, EngineError> {
         let job = self.plan().map_err(EngineError::Program)?;
-        let config = self.config(job)?;
+        let (config, _claim) = self.config(job)?;
         let (handle, inbox) = control();
         let mut stopped = false;
         let mut observer = |event: &RunEvent| {
@@ -148,9 +149,13 @@ impl Engine {
         monarch_controller::run(&config, &mut launcher, observer, inbox).map_err(EngineError::Run)
     }
 
-    fn config(&self, job: Job) -> Result<RunConfig, EngineError> {
-        let id = run_id::fresh(&job.plan.name, |id| job.run_dir(id).exists());
-        let run_dir = self.run_dir.clone().unwrap_or_else(|| job.run_dir(&id));
+    fn config(&self, job: Job) -> Result<(RunConfig, Claim), EngineError> {
+        let dir_of = |id: &str| self.run_dir.clone().unwrap_or_else(|| job.run_dir(id));
+        let (id, claim) = match self.resume {
+            Some(_) => Default::default(),
+            None => run_id::fresh(&job.plan.name, dir_of),
+        };
+        let run_dir = dir_of(&id);
         let params = job.params();
         let sources = job.program.sources.iter().map(|s| s.text().to_owned()).collect();
         let runs = job.runs();
@@ -169,6 +174,6 @@ impl Engine {
         config.trace_steps = self.trace.clone();
         config.sources = sources;
         config.params = params;
-        Ok(config)
+        Ok((config, claim))
     }
 }

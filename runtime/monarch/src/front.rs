@@ -95,7 +95,12 @@ impl Job {
         folder.join(to.replace("{run.id}", run_id))
     }
 
-    /// Where runs lie side by side.
+    /// Whether the program gives each run a directory of its own.
+    pub fn has_a_directory_per_run(&self) -> bool {
+        self.run_dir("a") != self.run_dir("b")
+    }
+
+    /// Where runs lie side by side; the one directory, when all runs share it.
     pub fn runs(&self) -> PathBuf {
         let dir = self.run_dir("{run.id}");
         let found = dir.ancestors().find(|p| !p.to_string_lossy().contains("{run.id}"));

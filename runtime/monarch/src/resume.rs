@@ -104,8 +104,9 @@ fn from_checkpoint(plan: &Plan, dir: &Path) -> Result<Found, ResumeError> {
 /// The run of this job that saved a checkpoint last. Files are verified only once it is chosen.
 fn newest(plan: &Plan, runs: &Path) -> Option<PathBuf> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(runs).ok()?.flatten() {
-        let dir = entry.path();
+    let below = std::fs::read_dir(runs).ok()?.flatten().map(|entry| entry.path());
+    // A program may name one directory for all its runs, which then holds the checkpoints.
+    for dir in below.chain([runs.to_path_buf()]) {
         let Some((_, checkpoint)) = list(&dir).ok().and_then(|mut c| c.pop()) else { continue };
         let manifest = checkpoint.join("manifest.json");
         if job_of(&manifest).is_none_or(|job| job == plan.name) {

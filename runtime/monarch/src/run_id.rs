@@ -1,16 +1,65 @@
-//! Names of runs. The clock names a run and decides nothing else.
+//! Names of runs and their directories. The clock names a run and decides nothing else.
 
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// `images-20260131-142501`, with a number behind it when that is taken.
-pub fn fresh(job: &str, taken: impl Fn(&str) -> bool) -> String {
+/// A directory that was made for one run. One that is still empty when this is dropped goes again.
+#[derive(Debug, Default)]
+pub struct Claim {
+    /// The deepest first.
+    made: Vec<PathBuf>,
+}
+
+impl Claim {
+    /// Makes `dir`, which must not be there yet: of several processes that try, one succeeds.
+    fn make(dir: &Path) -> io::Result<Claim> {
+        let dir = std::path::absolute(dir)?;
+        let mut claim = Claim::default();
+        let parents: Vec<&Path> = dir.ancestors().skip(1).take_while(|p| !p.exists()).collect();
+        for parent in parents.into_iter().rev() {
+            match fs::create_dir(parent) {
+                Ok(()) => claim.made.insert(0, parent.to_path_buf()),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        fs::create_dir(&dir)?;
+        claim.made.insert(0, dir);
+        Ok(claim)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        for dir in &self.made {
+            // Not empty: the run has begun, and it stays.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+/// `images-20260131-142501`, with a number behind it when that is taken; its directory is made.
+/// Where all runs share one directory, or where none can be made, whoever uses it will say so.
+pub fn fresh(job: &str, dir_of: impl Fn(&str) -> PathBuf) -> (String, Claim) {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let base = format!("{job}-{}", stamp(seconds));
-    if !taken(&base) {
-        return base;
+    let mut id = base.clone();
+    let mut number = 1;
+    loop {
+        match Claim::make(&dir_of(&id)) {
+            Ok(claim) => return (id, claim),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(_) => return (id, Claim::default()),
+        }
+        number += 1;
+        let next = format!("{base}-{number}");
+        if dir_of(&next) == dir_of(&id) {
+            return (base, Claim::default());
+        }
+        id = next;
     }
-    let numbered = |n: u32| format!("{base}-{n}");
-    (2..).map(numbered).find(|id| !taken(id)).unwrap_or(base)
 }
 
 /// `20260131-142501` (UTC) for seconds since 1970; days to a date by Howard Hinnant's
@@ -48,10 +97,28 @@ mod tests {
     }
 
     #[test]
-    fn taken_names_get_a_number() {
-        let first = std::cell::Cell::new(true);
-        let id = fresh("job", |_| first.replace(false));
-        assert!(id.ends_with("-2"), "{id}");
+    fn a_directory_for_each_and_none_for_those_that_never_began() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("deep/runs");
+        // One name for both, whatever the clock says meanwhile.
+        let dir = |id: &str| runs.join(if id.ends_with("-2") { "second" } else { "first" });
+        let (first, claim) = fresh("job", dir);
+        let (second, other) = fresh("job", dir);
+        assert!(!first.ends_with("-2") && second.ends_with("-2"), "{first} {second}");
+        std::fs::write(runs.join("second/job.json"), "").unwrap();
+        drop((claim, other));
+        assert!(!runs.join("first").exists() && runs.join("second").exists());
+        drop(fresh("job", |_| folder.path().join("other/run")));
+        assert!(!folder.path().join("other").exists());
+    }
+
+    #[test]
+    fn one_directory_for_all_runs_is_nobodys() {
+        let folder = tempfile::tempdir().unwrap();
+        let (id, claim) = fresh("job", |_| folder.path().to_path_buf());
+        assert!(id.starts_with("job-") && claim.made.is_empty(), "{id}");
+        drop(claim);
+        assert!(folder.path().exists());
     }
 
     #[test]

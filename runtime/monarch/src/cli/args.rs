@@ -135,7 +135,10 @@ fn run(params: &[ParamHelp]) -> Command {
         )
         .arg(flag("no-overlap", "Reduce gradients after backward instead of under it"))
         .arg(text("trace", "A..B", "Write a Chrome trace of these steps"))
-        .arg(text("run-id", "ID", "Name of the run's folder [default: from the clock]"))
+        .arg(
+            text("run-id", "ID", "Name of the run's folder [default: from the clock]")
+                .conflicts_with("resume"),
+        )
         .arg(flag("quiet", "No progress, only the summary"))
 }
 

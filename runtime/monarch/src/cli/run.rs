@@ -5,14 +5,15 @@ use super::{Failure, args, out, program, signals, text};
 use clap::ArgMatches;
 use monarch::front::Job;
 use monarch::launch::Processes;
-use monarch::{resume, run_id};
+use monarch::resume;
+use monarch::run_id::{self, Claim};
 use monarch_check::ParamHelp;
 use monarch_controller::{
-    Network, Observer, RunConfig, RunError, RunEvent, Summary, Transport, Why, control,
+    Network, Observer, Resume, RunConfig, RunError, RunEvent, Summary, Transport, Why, control,
 };
 use monarch_net::ClusterKey;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let json = matches.get_flag("json");
@@ -26,7 +27,7 @@ pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
         job.hash = monarch_wire::job_hash(&job.plan).map_err(|e| Failure::run(e.to_string()))?;
     }
     let here = program::local_workers(matches, job.cluster());
-    let config = config(matches, job, here)?;
+    let (config, _claim) = config(matches, job, here)?;
     let (handle, inbox) = control();
     let unheard = |e| Failure::run(format!("cannot listen to signals: {e}"));
     signals::listen(handle).map_err(unheard)?;
@@ -41,37 +42,57 @@ pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     }
 }
 
-fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<RunConfig, Failure> {
-    let workers = here + program::joining(matches);
-    let id = match text(matches, "run-id") {
-        Some(id) if !run_id::is_valid(id) => {
-            let why = "a run's id has letters, digits, `-`, `_` and `.`, 100 at most";
-            return Err(Failure::wrong(format!("`--run-id {id}`: {why}")));
-        }
-        Some(id) => id.to_string(),
-        None => run_id::fresh(&job.plan.name, |id| job.run_dir(id).exists()),
-    };
-    let mut run_dir = job.run_dir(&id);
-    let fresh = text(matches, "resume").is_none();
-    if fresh && run_dir.join("job.json").exists() {
-        let why = "go on with it by `--resume`, or take another `--run-id`";
-        let message = format!("the run {} exists already; {why}", run_dir.display());
-        return Err(Failure::wrong(message));
-    }
-    let (runs, threads, params) =
-        (job.runs(), program::threads(matches, job.cluster()), job.params());
-    let network = network(matches, &job)?;
-    let sources = job.program.sources.iter().map(|s| s.text().to_owned()).collect();
-    let mut resumed = None;
-    let mut id = id;
+/// Name and directory of a run.
+struct Target {
+    id: String,
+    run_dir: PathBuf,
+    resume: Option<Resume>,
+    claim: Claim,
+}
+
+/// A new run, or one to go on with.
+fn target(matches: &ArgMatches, job: &Job) -> Result<Target, Failure> {
     if let Some(wanted) = text(matches, "resume") {
-        let found = resume::find(&job.plan, &runs, wanted)
+        let found = resume::find(&job.plan, &job.runs(), wanted)
             .map_err(|e| Failure { code: resume_code(&e), message: e.to_string() })?;
         for remark in &found.remarks {
             eprint_line(&format!("warning: {remark}"));
         }
-        (id, run_dir, resumed) = (found.run_id, found.run_dir, Some(found.resume));
+        let (id, run_dir, resume) = (found.run_id, found.run_dir, Some(found.resume));
+        return Ok(Target { id, run_dir, resume, claim: Claim::default() });
     }
+    let (id, claim) = match text(matches, "run-id") {
+        Some(id) if !run_id::is_valid(id) => {
+            let why = "a run's id has letters, digits, `-`, `_` and `.`, 100 at most";
+            return Err(Failure::wrong(format!("`--run-id {id}`: {why}")));
+        }
+        Some(id) => (id.to_string(), Claim::default()),
+        None => run_id::fresh(&job.plan.name, |id| job.run_dir(id)),
+    };
+    let run_dir = job.run_dir(&id);
+    if run_dir.join("job.json").exists() {
+        let other = match job.has_a_directory_per_run() {
+            true => "take another `--run-id`",
+            false => "put `{run.id}` into `checkpoint { to = .. }`",
+        };
+        let shown = run_dir.display();
+        let why =
+            format!("the run {shown} exists already; go on with it by `--resume`, or {other}");
+        return Err(Failure::wrong(why));
+    }
+    Ok(Target { id, run_dir, resume: None, claim })
+}
+
+fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<(RunConfig, Claim), Failure> {
+    let workers = here + program::joining(matches);
+    let trace_steps = match text(matches, "trace") {
+        Some(range) => traced(range, job.plan.steps)?,
+        None => Vec::new(),
+    };
+    let (threads, params) = (program::threads(matches, job.cluster()), job.params());
+    let network = network(matches, &job)?;
+    let sources = job.program.sources.iter().map(|s| s.text().to_owned()).collect();
+    let Target { id, run_dir, resume, claim } = target(matches, &job)?;
     let mut config = RunConfig::new(job.plan, job.hash, id, run_dir, workers);
     config.network = Some(network);
     config.threads = threads;
@@ -80,14 +101,24 @@ fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<RunConfig, Failur
         Some("quic") => Transport::Quic,
         _ => Transport::Auto,
     };
-    config.trace_steps = match text(matches, "trace") {
-        Some(range) => args::steps_of_trace(range).map_err(Failure::wrong)?,
-        None => Vec::new(),
-    };
-    config.resume = resumed;
+    config.trace_steps = trace_steps;
+    config.resume = resume;
     config.sources = sources;
     config.params = params;
-    Ok(config)
+    Ok((config, claim))
+}
+
+/// Steps to trace, of which the run must have at least one.
+fn traced(range: &str, steps: u64) -> Result<Vec<u64>, Failure> {
+    let list = args::steps_of_trace(range).map_err(Failure::wrong)?;
+    match list.first() {
+        Some(first) if *first >= steps => {
+            let last = steps.saturating_sub(1);
+            let why = format!("`--trace {range}` lies beyond the run, whose last step is {last}");
+            Err(Failure::wrong(why))
+        }
+        _ => Ok(list),
+    }
 }
 
 /// A job that has changed is a wrong program; a run that is not there is a failed one.
