@@ -13,7 +13,7 @@ fn program(until: &str) -> String {
 /// Whether this user may mount a file system in a name space of their own.
 fn can_mount(place: &Place) -> bool {
     let script = "mkdir -p runs && mount -t tmpfs -o size=64k tmpfs runs";
-    let tried = place.command("unshare").args(["-m", "sh", "-c", script]).output();
+    let tried = place.command("unshare").args(["-rm", "sh", "-c", script]).output();
     let can = tried.is_ok_and(|o| o.status.success());
     if !can {
         eprintln!("not tried: no file system can be mounted here");
@@ -30,7 +30,7 @@ fn on_a_disk_of(place: &Place, size: &str, before: &str) -> Command {
          \"{binary}\" run job.mon --json --workers 2 --run-id full; code=$?; \
          cp -r runs kept; exit $code"
     );
-    command.args(["-m", "sh", "-c", &script]);
+    command.args(["-rm", "sh", "-c", &script]);
     command
 }
 

@@ -40,10 +40,10 @@ fn long_functions(text: &str) -> Vec<(usize, usize)> {
             continue;
         }
         let close = format!("{}}}", " ".repeat(indent));
-        if let Some(length) = lines[i..].iter().position(|l| *l == close) {
-            if length + 1 > FUNCTION_LINES {
-                found.push((i + 1, length + 1));
-            }
+        if let Some(length) = lines[i..].iter().position(|l| *l == close)
+            && length + 1 > FUNCTION_LINES
+        {
+            found.push((i + 1, length + 1));
         }
     }
     found

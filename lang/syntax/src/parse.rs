@@ -38,7 +38,7 @@ pub fn parse(file: u32, text: &str) -> (File, Vec<Diagnostic>) {
         diagnostics.push(
             Diagnostic::error("M0006", "the program is empty")
                 .label(Span::new(file, 0, 0), "nothing but spaces and comments")
-                .help("a program names a `model`, its `data` and how to `train`: `examples/digits.mon`"),
+                .help("name a `model`, its `data` and how to `train`: see `examples/digits.mon`"),
         );
     }
     diagnostics.sort_by_key(|diagnostic| diagnostic.span());

@@ -116,8 +116,8 @@ impl Place {
 
     /// Files of this place below a folder, by name.
     fn names(&self, below: &Path) -> Vec<String> {
-        let list = fs::read_dir(below).map(|l| l.flatten().collect()).unwrap_or(Vec::new());
-        list.iter().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+        let entries = fs::read_dir(below).into_iter().flatten().flatten();
+        entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
     }
 
     /// No process lives, no temporary file and no half-written thing lies about.

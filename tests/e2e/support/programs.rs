@@ -51,7 +51,7 @@ impl Corpus {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let pick = (state >> 33) as usize;
             text.push_str(WORDS[pick % WORDS.len()]);
-            text.push_str(if pick % 11 == 0 { ".\n" } else { " " });
+            text.push_str(if pick.is_multiple_of(11) { ".\n" } else { " " });
         }
         let path = place.write("corpus.txt", text);
         ["--corpus".to_string(), path.display().to_string()]

@@ -60,7 +60,7 @@ pub fn write(path: &Path, columns: &[Column<'_>]) {
         data.extend_from_slice(bytes);
     }
     let mut header = Value::Object(header).to_string();
-    while header.len() % 8 != 0 {
+    while !header.len().is_multiple_of(8) {
         header.push(' ');
     }
     let mut file = (header.len() as u64).to_le_bytes().to_vec();

@@ -152,7 +152,7 @@ fn parts_that_are_not_there_make_no_checkpoint() {
 fn a_full_disk_is_loud_and_the_last_whole_checkpoint_remains() {
     let dir = tempfile::tempdir().unwrap();
     let mount = "mount -t tmpfs -o size=640k none \"$MONARCH_TEST_ROOT\"";
-    let test = "faults::on_a_tiny_disk --exact --ignored --nocapture";
+    let test = "faults::on_a_tiny_disk --exact --nocapture";
     let output = std::process::Command::new("unshare")
         .args(["-rm", "sh", "-c", &format!("{mount} || exit 77; exec \"$0\" {test}")])
         .arg(std::env::current_exe().unwrap())
@@ -167,8 +167,8 @@ fn a_full_disk_is_loud_and_the_last_whole_checkpoint_remains() {
     }
 }
 
+/// Runs in a child of the test above, which names the disk.
 #[test]
-#[ignore = "runs in a child of a_full_disk_is_loud_and_the_last_whole_checkpoint_remains"]
 fn on_a_tiny_disk() {
     let Some(root) = std::env::var_os("MONARCH_TEST_ROOT") else { return };
     let root = std::path::PathBuf::from(root);

@@ -59,7 +59,8 @@ impl WorkerProcess {
         let mut child = command.spawn()?;
         let mut stdin = child.stdin.take();
         if let Some(pipe) = stdin.as_mut() {
-            writeln!(pipe, "{secret}")?;
+            // One that is gone already says more by how it ended.
+            let _ = writeln!(pipe, "{secret}");
         }
         let tail = Arc::new(Mutex::new(VecDeque::new()));
         let reader = child.stderr.take().map(|stderr| {
