@@ -66,10 +66,12 @@ fn records(run: &Path) -> Vec<String> {
     checkpoint::events(run).iter().filter_map(line).collect()
 }
 
-/// 43 steps an epoch.
+/// 43 steps an epoch, and windows that end every 5 steps.
 #[test]
 fn in_the_middle_of_an_epoch() {
-    let slow = Slow::new(&chargpt(60, 4, "10 min"));
+    let program = chargpt(60, 4, "10 min");
+    let program = swap(&program, "  batch = 16", "  on eval.loss(below = 0) => stop\n  batch = 16");
+    let slow = Slow::new(&program);
     let out = slow.stop_at(2);
     let steps = out.steps();
     assert!((3..43).contains(&steps), "{}", out.story());
@@ -86,7 +88,7 @@ fn inside_the_warm_up() {
     let program = swap(&program, "  batch = 16", "  on loss(below = 0) => stop\n  batch = 16");
     let slow = Slow::new(&program);
     let out = slow.stop_at(3);
-    assert!((4..9).contains(&out.steps()), "{}", out.story());
+    assert!((4..14).contains(&out.steps()), "{}", out.story());
     let last = out.last("step")["lr"].as_f64().expect("a rate");
     assert!(last < 0.9e-3, "no longer warming up: {last}");
     slow.ends_as_undisturbed();
@@ -101,8 +103,8 @@ fn during_an_evaluation() {
     let program = swap(&program, "  batch = 16", "  on eval.loss(below = 0) => stop\n  batch = 16");
     let slow = Slow::new(&program);
     let out = slow.stop_at(4);
-    assert_eq!(out.steps(), 5, "{}", out.story());
-    assert_eq!(out.last("eval")["step"], 5);
+    assert!(out.steps() % 5 == 0, "{}", out.story());
+    assert_eq!(out.last("eval")["step"], out.steps());
     slow.ends_as_undisturbed();
 }
 
@@ -140,18 +142,18 @@ fn more_than_once() {
     running.until_step(11);
     running.signal(libc::SIGTERM);
     let out = running.finish().expect_code(130);
-    assert!((12..20).contains(&out.steps()), "{}", out.story());
+    assert!((12..40).contains(&out.steps()), "{}", out.story());
     slow.ends_as_undisturbed();
 }
 
 /// A killed controller has saved nothing at its end; what lies there is enough.
 #[test]
 fn after_a_kill() {
-    let mut slow = Slow::new(&chargpt(24, 4, "3 steps"));
+    let mut slow = Slow::new(&chargpt(40, 4, "3 steps"));
     slow.place.killed = true;
     let args = ["--workers", "2", "--run-id", "stopped"];
     let mut running = slow.place.begin(&slow.args(&args));
-    running.until("checkpoint", |e| e["event"] == "checkpoint" && e["step"] == 6);
+    running.until("checkpoint", |e| e["event"] == "checkpoint");
     running.signal(libc::SIGKILL);
     assert_eq!(running.finish().signal, Some(libc::SIGKILL));
     let left = process::left_after(slow.place.mark(), std::time::Duration::from_secs(2));
