@@ -1,5 +1,5 @@
 use crate::PROTOCOL;
-use monarch_graph::Plan;
+use monarch_graph::{Init, Plan, Source};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use wincode::config::{Configuration, DefaultConfig};
@@ -73,9 +73,30 @@ pub fn decode<M: Message>(bytes: &[u8]) -> Result<M, WireError> {
     wincode::config::deserialize_exact(body, limits()).map_err(|e| malformed(&e.to_string()))
 }
 
-/// SHA-256 of the plan: equal for two sides that run the same job.
+/// SHA-256 of the plan: equal for two sides that run the same job on the same bytes.
+///
+/// Folders do not count, so that machines may keep program and data in different ones: files
+/// enter with their names, and with the hashes that the plan holds.
 pub fn job_hash(plan: &Plan) -> Result<[u8; 32], WireError> {
-    Ok(Sha256::digest(encode(plan)?).into())
+    let mut plan = plan.clone();
+    plan.files.iter_mut().for_each(keep_name);
+    match &mut plan.data.source {
+        Source::Digits => {}
+        Source::Tensors { file } => keep_name(&mut file.path),
+        Source::Text { files, .. } => files.iter_mut().for_each(|f| keep_name(&mut f.path)),
+    }
+    for weight in &mut plan.weights {
+        if let Init::File { path, .. } = &mut weight.init {
+            keep_name(path);
+        }
+    }
+    Ok(Sha256::digest(encode(&plan)?).into())
+}
+
+fn keep_name(path: &mut String) {
+    if let Some(at) = path.rfind('/') {
+        path.drain(..=at);
+    }
 }
 
 /// The first 12 hex digits of a hash, for people.

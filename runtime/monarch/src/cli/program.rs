@@ -55,6 +55,7 @@ pub fn load(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> 
                 Some("quic") => Link::Quic,
                 _ => Link::SharedMemory,
             },
+            memory_bytes: memory_bytes(local_workers(matches, cluster)),
             ..Facts::default()
         }
     };
@@ -98,6 +99,18 @@ pub fn threads(matches: &ArgMatches, cluster: Option<&hir::Cluster>) -> Option<u
 /// A worker's share of the machine.
 fn share(workers: u32) -> u32 {
     (cores() / workers.max(1)).max(1)
+}
+
+/// What each of this machine's workers may use: its share of the machine, all of it, since a plan
+/// must not depend on what else runs just now. Unknown for workers of other machines.
+fn memory_bytes(here: u32) -> Option<u64> {
+    if here == 0 {
+        return None;
+    }
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find(|l| l.starts_with("MemTotal:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024 / u64::from(here))
 }
 
 /// Processors that this process may use.
