@@ -47,6 +47,22 @@ fn two_workers_come_by_themselves() {
     assert_eq!(out.last("started")["transport"], "QUIC");
 }
 
+/// Overlap is the controller's affair: a worker that was given the program fits either way.
+#[test]
+fn a_worker_that_insists_on_the_program() {
+    let place = Place::with(&digits("1 epochs"));
+    let alone = place.train(&["--workers", "2", "--run-id", "alone"]).ok();
+    let (running, address) = controller(&place, "1", &["--workers", "1", "--no-overlap"]);
+    let args = ["worker", "job.mon", "--join", &address, "--key", "cluster.key"];
+    let worker = place.start(&args);
+    let out = running.finish().ok();
+    worker.finish().ok();
+    assert_eq!(out.fingerprint(), alone.fingerprint());
+    let run = out.checkpoint().parent().expect("a run").display().to_string();
+    let again = place.train(&["--workers", "1", "--resume", &run]).ok();
+    assert!(!again.stderr.contains("has changed"), "{}", again.story());
+}
+
 #[test]
 fn over_ipv6_and_beside_workers_of_its_own() {
     let place = Place::with(&digits("1 epochs"));

@@ -103,7 +103,7 @@ fn during_an_evaluation() {
     let program = swap(&program, "  batch = 16", "  on eval.loss(below = 0) => stop\n  batch = 16");
     let slow = Slow::new(&program);
     let out = slow.stop_at(4);
-    assert!(out.steps() % 5 == 0, "{}", out.story());
+    assert!(out.steps().is_multiple_of(5), "{}", out.story());
     assert_eq!(out.last("eval")["step"], out.steps());
     slow.ends_as_undisturbed();
 }

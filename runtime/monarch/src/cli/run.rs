@@ -24,7 +24,6 @@ pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     out::findings(&job.warnings, json)?;
     if matches.get_flag("no-overlap") {
         job.plan.overlap = false;
-        job.hash = monarch_wire::job_hash(&job.plan).map_err(|e| Failure::run(e.to_string()))?;
     }
     let here = program::local_workers(matches, job.cluster());
     let (config, _claim) = config(matches, job, here)?;
