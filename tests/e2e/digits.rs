@@ -45,6 +45,54 @@ fn ends_with_a_summary() {
     assert!(!out.stderr.contains('\x1b'), "colours on a pipe: {}", out.stderr);
 }
 
+/// Reads a terminal of 80 columns until `enough` says so.
+fn read_terminal(
+    command: &mut std::process::Command,
+    enough: impl Fn(&str) -> bool,
+) -> (std::process::Child, String) {
+    use std::io::Read;
+    use std::os::fd::FromRawFd;
+    let (mut ours, mut theirs) = (-1, -1);
+    let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: all pointers are to locals or null; the descriptors are owned below.
+    let opened = unsafe {
+        let none = std::ptr::null_mut();
+        libc::openpty(&mut ours, &mut theirs, none, std::ptr::null(), &size)
+    };
+    assert_eq!(opened, 0, "a terminal can be opened");
+    // SAFETY: both were just opened, and nobody else has them.
+    let (mut ours, theirs) =
+        unsafe { (fs::File::from_raw_fd(ours), fs::File::from_raw_fd(theirs)) };
+    let child = command.stderr(theirs).stdout(std::process::Stdio::null()).spawn();
+    let child = child.expect("it starts");
+    let begun = std::time::Instant::now();
+    let (mut text, mut part) = (String::new(), [0; 4096]);
+    while !enough(&text) {
+        assert!(begun.elapsed() < crate::support::LIMIT, "{text}");
+        let n = ours.read(&mut part).unwrap_or_else(|e| panic!("{e} after {text}"));
+        text.push_str(&String::from_utf8_lossy(&part[..n]));
+    }
+    // Whoever writes to it still must not wait for a reader.
+    std::thread::spawn(move || while ours.read(&mut part).is_ok_and(|n| n > 0) {});
+    (child, text)
+}
+
+/// On a terminal one line says it all, and fits.
+#[test]
+fn shows_progress_on_a_terminal() {
+    let place = Place::with(&crate::signals::endless());
+    let mut command = place.monarch(&["run", "job.mon", "--workers", "2"]);
+    let words = ["loss ", "accuracy ", "samples/s", "wait ", "/2300000"];
+    let line = |text: &str| {
+        let whole = |l: &&str| words.iter().all(|w| l.contains(w)) && l.trim_end().ends_with('%');
+        text.split(['\r', '\n']).find(whole).map(String::from)
+    };
+    let (mut child, text) = read_terminal(&mut command, |text| line(text).is_some());
+    assert!(line(&text).is_some(), "{text}");
+    crate::support::process::send(child.id() as i32, libc::SIGINT);
+    assert_eq!(child.wait().expect("a child").code(), Some(130));
+}
+
 /// Params become options, with their words, defaults and ranges.
 #[test]
 fn helps() {

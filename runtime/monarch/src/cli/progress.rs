@@ -24,7 +24,7 @@ impl Progress {
     pub fn new(quiet: bool) -> Progress {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            if let Ok(style) = ProgressStyle::with_template("{bar:24.cyan} {wide_msg}") {
+            if let Ok(style) = ProgressStyle::with_template("{bar:12.cyan} {wide_msg}") {
                 bar.set_style(style.progress_chars("━╸─"));
             }
             bar
@@ -58,11 +58,31 @@ impl Progress {
         self.wait = Some(smooth(self.wait, step.wait_share));
         if let Some(bar) = &self.bar {
             bar.set_position(step.step + 1);
-            bar.set_message(self.line(step));
+            bar.set_message(self.brief(step));
         } else if !self.quiet && self.last_line.elapsed() >= LINE_EVERY {
             self.last_line = Instant::now();
             eprint_line(&self.line(step));
         }
+    }
+
+    /// For 80 columns, of which the bar has 13: a terminal cuts off what is longer.
+    fn brief(&self, step: &StepEvent) -> String {
+        let unit = if step.tokens_per_second.is_some() { "tokens/s" } else { "samples/s" };
+        let metric = self.metric.trim_start().trim_start_matches("eval.").to_string();
+        let metric = match metric.split_once(' ') {
+            // `loss` is the training loss.
+            Some(("loss", value)) => format!("eval {value} "),
+            Some(_) => format!("{metric} "),
+            None => String::new(),
+        };
+        format!(
+            "{}/{} loss {:.4} {metric}{} {unit} wait {:.0} %",
+            step.step + 1,
+            step.steps,
+            step.loss,
+            count(self.rate.unwrap_or_default()),
+            self.wait.unwrap_or_default() * 100.0
+        )
     }
 
     fn line(&self, step: &StepEvent) -> String {
