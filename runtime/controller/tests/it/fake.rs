@@ -50,8 +50,6 @@ pub struct Fakes {
     /// (slot, trick)
     pub trick: Option<(u32, Trick)>,
     pub step_time: Duration,
-    /// Claims steps of 0.1 ms rather than 100.
-    pub quick: bool,
     pub save_time: Duration,
     pub ready_time: Duration,
     /// Threads of workers that are still running.
@@ -240,7 +238,7 @@ impl Worker<'_> {
             std::thread::sleep(self.fakes.step_time);
         }
         let wrong = f64::from(*self.trick == Trick::WrongLossAt(step));
-        let total_ns = if self.fakes.quick { 100_000 } else { 100_000_000 };
+        let total_ns = 100_000_000;
         let phases = Phases { total_ns, wait_ns: total_ns / 4, ..Phases::default() };
         let span = TraceSpan {
             name: "reduce bucket 0".into(),

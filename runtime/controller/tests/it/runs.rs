@@ -158,19 +158,3 @@ fn lanes_are_shared_out_and_never_idle() {
     got.sort();
     assert_eq!(got, [(0, 1), (1, 1), (2, 1)]);
 }
-
-/// How fast reports can come; run with `--ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn throughput() {
-    let dir = tempfile::tempdir().unwrap();
-    for workers in [1, 4] {
-        let mut config = config(dir.path(), plan(50_000), workers);
-        config.plan.eval_every = None;
-        config.run_dir = dir.path().join(workers.to_string());
-        let mut fakes = Fakes { quick: true, ..Fakes::new(workers) };
-        let summary = observe(&config, &mut fakes, |_, _| {}).0.unwrap();
-        let rate = 50_000.0 / summary.wall.as_secs_f64();
-        eprintln!("{workers} workers: {rate:.0} steps/s, {} dropped", summary.records_dropped);
-    }
-}
