@@ -1,6 +1,7 @@
 use monarch_graph::{Plan, Source};
 use monarch_net::ClusterKey;
 use monarch_sched::{Config, Timeouts, Transport};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Everything that a run needs but its workers.
@@ -39,11 +40,13 @@ pub struct Network {
 }
 
 /// The checkpoint to go on from, which is whole and fits the plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Resume {
     pub directory: PathBuf,
     /// Optimizer steps done in it.
     pub step: u64,
+    /// Of the last evaluation before it, `eval.accuracy` and the like.
+    pub metrics: BTreeMap<String, f64>,
 }
 
 impl RunConfig {

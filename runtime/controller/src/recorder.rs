@@ -43,7 +43,14 @@ enum State {
 struct Setup {
     run_dir: PathBuf,
     job: Value,
-    resume: Option<u64>,
+    resume: Option<Again>,
+}
+
+/// A run that goes on.
+struct Again {
+    step: u64,
+    /// Evaluations at this very step come again.
+    evaluates: bool,
 }
 
 /// What the thread tells.
@@ -72,7 +79,8 @@ enum Entry {
 
 impl Recorder {
     pub fn new(config: &RunConfig, run_dir: &Path) -> Recorder {
-        let resume = config.resume.as_ref().map(|r| r.step);
+        let evaluates = config.scheduling().evaluates_at_first_step();
+        let resume = config.resume.as_ref().map(|r| Again { step: r.step, evaluates });
         let setup = Setup { run_dir: run_dir.to_path_buf(), job: job_file(config), resume };
         let state = State::Waiting { early: Vec::new(), setup };
         Recorder { state, dropped: 0, shared: Arc::default() }
@@ -208,11 +216,22 @@ struct Writer {
 }
 
 impl Writer {
-    fn open(run_dir: &Path, resume: Option<u64>, shared: Arc<Shared>) -> Writer {
+    fn open(run_dir: &Path, resume: Option<Again>, shared: Arc<Shared>) -> Writer {
         let path = run_dir.join("events.jsonl");
         let (at, pid) = (wall_time(), std::process::id());
         let (lines, events) = match resume {
-            Some(step) => (JsonLines::resume(&path, step), Events::resume(run_dir, step, at, pid)),
+            Some(Again { step, evaluates }) => {
+                // A step's record has the number of steps before it: the one at `step` is to come.
+                let line = |event: &str| match event {
+                    "eval" => !evaluates,
+                    event => event == "checkpoint",
+                };
+                let curve = |tag: &str| !tag.starts_with("train/") && !evaluates;
+                (
+                    JsonLines::resume(&path, step, line),
+                    Events::resume(run_dir, step, at, pid, curve),
+                )
+            }
             None => (JsonLines::open(&path), Events::create(run_dir, at, pid)),
         };
         let mut writer = Writer {

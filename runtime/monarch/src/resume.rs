@@ -150,7 +150,9 @@ fn accept(plan: &Plan, checkpoint: Checkpoint, run_dir: &Path) -> Result<Found, 
         remarks.push("the program has changed since this checkpoint; weights still fit".into());
     }
     let name = run_dir.file_name().and_then(|n| n.to_str()).unwrap_or("run");
-    let resume = Resume { directory: checkpoint.dir.clone(), step: manifest.step };
+    let number = |(name, value): (&String, &Option<f64>)| (name.clone(), value.unwrap_or(f64::NAN));
+    let metrics = manifest.metrics.iter().map(number).collect();
+    let resume = Resume { directory: checkpoint.dir.clone(), step: manifest.step, metrics };
     Ok(Found { run_id: name.to_string(), run_dir: run_dir.to_path_buf(), resume, remarks })
 }
 

@@ -42,16 +42,18 @@ impl Events {
 
     /// Goes on after a resume: events of step `first_step` and later, which will be recorded
     /// again, and what a kill left half-written are taken out of the files in `dir`; then begins a
-    /// new file. A file that need not change is not touched.
+    /// new file. A file that need not change is not touched. Events of `first_step` itself stay
+    /// where `stays` says so of their first tag.
     pub fn resume(
         dir: &Path,
         first_step: u64,
         wall_time: f64,
         writer: u32,
+        stays: impl Fn(&str) -> bool,
     ) -> Result<Events, RecordError> {
         for path in event_files(dir)? {
             if path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.contains(OURS)) {
-                cut(&path, first_step)?;
+                cut(&path, first_step, &stays)?;
             }
         }
         Events::create(dir, wall_time, writer)
@@ -118,12 +120,13 @@ fn seconds(path: &Path) -> Option<u64> {
 }
 
 /// Takes events of `first_step` and later out of a file.
-fn cut(path: &Path, first_step: u64) -> Result<(), RecordError> {
+fn cut(path: &Path, first_step: u64, stays: &dyn Fn(&str) -> bool) -> Result<(), RecordError> {
     let content = fs::read(path).map_err(RecordError::io("read", path))?;
     let mut kept = Vec::new();
     let mut rest = &content[..];
     while let Some((event, record)) = tfrecord::next(rest) {
-        if proto::step_of(event).is_none_or(|step| step < first_step) {
+        let keep = |(step, tag)| step < first_step || (step == first_step && stays(tag));
+        if proto::summary_of(event).is_none_or(keep) {
             kept.extend(record);
         }
         rest = &rest[record.len()..];

@@ -5,6 +5,7 @@ use crate::events::replace;
 use crate::{RecordError, error};
 use serde::Deserialize;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -18,20 +19,27 @@ pub struct JsonLines {
 
 /// All that a resume must know of a line.
 #[derive(Deserialize)]
-struct Step {
+struct Line<'a> {
     step: Option<u64>,
+    #[serde(borrow)]
+    event: Option<Cow<'a, str>>,
 }
 
 impl JsonLines {
     /// Opens `path`, or makes it and its directory; appends to what is there, but for a last line
     /// that was cut off.
     pub fn open(path: &Path) -> Result<JsonLines, RecordError> {
-        JsonLines::resume(path, u64::MAX)
+        JsonLines::resume(path, u64::MAX, |_| true)
     }
 
     /// Goes on after a resume: takes out lines whose `"step"` is `first_step` or later, which will
-    /// be recorded again. Lines without a step stay.
-    pub fn resume(path: &Path, first_step: u64) -> Result<JsonLines, RecordError> {
+    /// be recorded again. Lines without a step stay, and those of `first_step` itself of whose
+    /// `"event"` `stays` says so.
+    pub fn resume(
+        path: &Path,
+        first_step: u64,
+        stays: impl Fn(&str) -> bool,
+    ) -> Result<JsonLines, RecordError> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).map_err(RecordError::io("create", dir))?;
         }
@@ -43,8 +51,12 @@ impl JsonLines {
         let whole = content.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
         let mut kept = Vec::new();
         for line in content[..whole].split_inclusive(|&b| b == b'\n') {
-            let step = serde_json::from_slice::<Step>(line).ok().and_then(|s| s.step);
-            if step.is_none_or(|step| step < first_step) {
+            let line_of = serde_json::from_slice::<Line>(line).ok();
+            let keep = line_of.is_none_or(|Line { step, event }| {
+                let at = |step| step == first_step && stays(event.as_deref().unwrap_or_default());
+                step.is_none_or(|step| step < first_step || at(step))
+            });
+            if keep {
                 kept.extend(line);
             }
         }
@@ -115,15 +127,16 @@ mod tests {
     fn a_resume_takes_back_what_comes_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.jsonl");
-        let before = "{\"step\":1}\n{\"event\":\"lost\"}\nnot json\n{\"step\":2}\n{\"step\":3}\n";
+        let before = "{\"step\":1}\n{\"event\":\"lost\"}\nnot json\n{\"step\":2}\n{\"step\":3}\n\
+                      {\"event\":\"save\",\"step\":3}\n{\"event\":\"save\",\"step\":4}\n";
         fs::write(&path, format!("{before}{{\"event\":\"eval\",\"step\":2}}\n{{\"step\":4,\"lo"))
             .unwrap();
-        let mut lines = JsonLines::resume(&path, 3).unwrap();
+        let mut lines = JsonLines::resume(&path, 3, |event| event == "save").unwrap();
         lines.write(&json!({ "step": 3 })).unwrap();
         assert_eq!(
             fs::read_to_string(&path).unwrap(),
             "{\"step\":1}\n{\"event\":\"lost\"}\nnot json\n{\"step\":2}\n\
-             {\"event\":\"eval\",\"step\":2}\n{\"step\":3}\n"
+             {\"event\":\"save\",\"step\":3}\n{\"event\":\"eval\",\"step\":2}\n{\"step\":3}\n"
         );
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -148,7 +161,7 @@ mod tests {
             let path = dir.path().join("run.jsonl");
             for content in [&bytes[..], lines.as_bytes()] {
                 fs::write(&path, content).unwrap();
-                JsonLines::resume(&path, step).unwrap().write(&json!(1)).unwrap();
+                JsonLines::resume(&path, step, |_| false).unwrap().write(&json!(1)).unwrap();
                 prop_assert!(fs::read(&path).unwrap().ends_with(b"1\n"));
             }
         }

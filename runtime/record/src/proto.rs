@@ -104,35 +104,59 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// The step of an event, if it holds a summary; None for other events and what is none.
-pub(crate) fn step_of(event: &[u8]) -> Option<u64> {
+/// Of an event that holds a summary: its step, and the tag of its first value. None for other
+/// events and what is none.
+pub(crate) fn summary_of(event: &[u8]) -> Option<(u64, &str)> {
     let mut step = 0;
-    let mut summary = false;
+    let mut summary = None;
     let mut rest = event;
     while !rest.is_empty() {
-        let key = take_varint(&mut rest)?;
-        let value = match key & 7 {
-            VARINT => take_varint(&mut rest)?,
-            FIXED64 => take(&mut rest, 8)?,
-            FIXED32 => take(&mut rest, 4)?,
-            BYTES => {
-                let length = take_varint(&mut rest)?;
-                take(&mut rest, usize::try_from(length).ok()?)?
-            }
-            _ => return None,
-        };
-        match key >> 3 {
-            field::EVENT_STEP => step = value,
-            field::EVENT_SUMMARY => summary = true,
+        match take_field(&mut rest)? {
+            (field::EVENT_STEP, Field::Number(value)) => step = value,
+            (field::EVENT_SUMMARY, Field::Bytes(bytes)) => summary = Some(bytes),
             _ => {}
         }
     }
-    summary.then_some(step)
+    let tag = first(summary?, field::SUMMARY_VALUE).and_then(|v| first(v, field::VALUE_TAG));
+    Some((step, tag.and_then(|tag| std::str::from_utf8(tag).ok()).unwrap_or_default()))
 }
 
-fn take(rest: &mut &[u8], n: usize) -> Option<u64> {
-    *rest = rest.get(n..)?;
-    Some(0)
+/// The first field of this number that holds bytes.
+fn first(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
+    while !message.is_empty() {
+        match take_field(&mut message)? {
+            (number, Field::Bytes(bytes)) if number == wanted => return Some(bytes),
+            _ => {}
+        }
+    }
+    None
+}
+
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    Other,
+}
+
+fn take_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
+    let key = take_varint(rest)?;
+    let value = match key & 7 {
+        VARINT => Field::Number(take_varint(rest)?),
+        FIXED64 => take(rest, 8).map(|_| Field::Other)?,
+        FIXED32 => take(rest, 4).map(|_| Field::Other)?,
+        BYTES => {
+            let length = take_varint(rest)?;
+            Field::Bytes(take(rest, usize::try_from(length).ok()?)?)
+        }
+        _ => return None,
+    };
+    Some((key >> 3, value))
+}
+
+fn take<'a>(rest: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
+    let (taken, tail) = rest.split_at_checked(n)?;
+    *rest = tail;
+    Some(taken)
 }
 
 fn take_varint(rest: &mut &[u8]) -> Option<u64> {
@@ -173,16 +197,18 @@ mod tests {
 
     #[test]
     fn steps_are_found() {
-        assert_eq!(step_of(&scalars(1.0, u64::MAX, &[("a", 1.0)])), Some(u64::MAX));
-        assert_eq!(step_of(&text(1.0, 7, "t", "x")), Some(7));
-        assert_eq!(step_of(&file_version(1.0)), None);
-        assert_eq!(step_of(&[]), None);
+        let event = scalars(1.0, u64::MAX, &[("a/b", 1.0), ("c", 2.0)]);
+        assert_eq!(summary_of(&event), Some((u64::MAX, "a/b")));
+        assert_eq!(summary_of(&text(1.0, 7, "t", "x")), Some((7, "t")));
+        assert_eq!(summary_of(&scalars(1.0, 3, &[])), Some((3, "")));
+        assert_eq!(summary_of(&file_version(1.0)), None);
+        assert_eq!(summary_of(&[]), None);
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = step_of(&bytes);
+            let _ = summary_of(&bytes);
         }
     }
 }

@@ -69,13 +69,13 @@ fn no_curve_overlaps_itself() {
     let torn = fs::metadata(&first).unwrap().len() - 5;
     fs::File::options().write(true).open(&first).unwrap().set_len(torn).unwrap();
     // The clock was set back, and the new file must still be read after the old one.
-    let mut events = Events::resume(dir.path(), 6, 1_600_000_000.0, 2).unwrap();
+    let mut events = Events::resume(dir.path(), 6, 1_600_000_000.0, 2, |_| false).unwrap();
     for step in 6..12 {
         events.scalars(at(step), &[("loss", 100.0 + step as f64)]).unwrap();
     }
     drop(events);
     let untouched = fs::read(&first).unwrap();
-    let mut events = Events::resume(dir.path(), 8, 1_700_000_500.0, 3).unwrap();
+    let mut events = Events::resume(dir.path(), 8, 1_700_000_500.0, 3, |_| false).unwrap();
     events.scalars(at(8), &[("loss", 200.0)]).unwrap();
     drop(events);
     assert_eq!(fs::read(&first).unwrap(), untouched);
@@ -90,6 +90,25 @@ fn no_curve_overlaps_itself() {
     assert_eq!(found["scalars"]["loss"], json!(want));
 }
 
+/// What lies exactly at the step of the resume, and does not come again.
+#[test]
+fn what_is_not_recorded_again_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut events = Events::create(dir.path(), 1_700_000_000.0, 1).unwrap();
+    for step in 0..4 {
+        events.scalars(at(step), &[("train/loss", step as f64)]).unwrap();
+        events.scalars(at(step), &[("eval/loss", 10.0 + step as f64)]).unwrap();
+    }
+    drop(events);
+    let stays = |tag: &str| tag == "eval/loss";
+    drop(Events::resume(dir.path(), 2, 1_700_000_001.0, 2, stays).unwrap());
+    let Some(found) = read(dir.path()) else { return };
+    let points =
+        |from: f64, n| (0..n).map(|s| point(s, json!(from + s as f64))).collect::<Vec<_>>();
+    assert_eq!(found["scalars"]["train/loss"], json!(points(0.0, 2)));
+    assert_eq!(found["scalars"]["eval/loss"], json!(points(10.0, 3)));
+}
+
 #[test]
 fn foreign_and_damaged_files_do_no_harm() {
     let dir = tempfile::tempdir().unwrap();
@@ -99,7 +118,7 @@ fn foreign_and_damaged_files_do_no_harm() {
     fs::write(dir.path().join("events.out.tfevents.zzz"), b"").unwrap();
     fs::write(dir.path().join("notes.txt"), b"mine").unwrap();
     fs::create_dir(dir.path().join("events.out.tfevents.7.dir")).unwrap();
-    let mut events = Events::resume(dir.path(), 1, 1.0, 1).unwrap();
+    let mut events = Events::resume(dir.path(), 1, 1.0, 1, |_| true).unwrap();
     events.scalars(at(1), &[("loss", 1.0)]).unwrap();
     assert_eq!(fs::read(dir.path().join("notes.txt")).unwrap(), b"mine");
     assert_eq!(fs::read(foreign).unwrap(), b"garbage");

@@ -86,6 +86,16 @@ impl Config {
         }
     }
 
+    /// The evaluations at the step from which the run goes on are made (again): one who is stopped
+    /// in the middle of them has not made the decisions that hang on them. Those that time alone
+    /// had asked for are not, nor those at the end of a run that was shorter.
+    pub fn evaluates_at_first_step(&self) -> bool {
+        let first = self.first_step;
+        first > 0
+            && !self.evals.is_empty()
+            && (first == self.steps || crate::run::due_by_step(self.eval_every, first))
+    }
+
     /// Position of the metric among the evaluations, or that it is the training loss.
     pub(crate) fn metric(&self, name: &str) -> Option<Metric> {
         if name == "loss" {

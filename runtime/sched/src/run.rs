@@ -444,7 +444,7 @@ impl Run {
     }
 }
 
-fn due_by_step(every: Option<Every>, edge: u64) -> bool {
+pub(crate) fn due_by_step(every: Option<Every>, edge: u64) -> bool {
     matches!(every, Some(Every::Steps(n)) if n > 0 && edge.is_multiple_of(n))
 }
 

@@ -216,7 +216,8 @@ fn a_run_directory_that_is_a_file() {
 fn a_checkpoint_beyond_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path(), plan(5), 1);
-    config.resume = Some(monarch_controller::Resume { directory: "x".into(), step: 9 });
+    let metrics = Default::default();
+    config.resume = Some(monarch_controller::Resume { directory: "x".into(), step: 9, metrics });
     let error = observe(&config, &mut Fakes::new(1), |_, _| {}).0.unwrap_err();
     assert!(error.message.contains("holds 9 steps, and the job ends after 5"), "{error}");
 }

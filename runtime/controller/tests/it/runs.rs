@@ -6,6 +6,7 @@ use crate::{config, entries, observe, step_lines, steps};
 use monarch_checkpoint::{latest_whole, list};
 use monarch_controller::{ControlRequest, Resume, RunEvent, Why, measure};
 use monarch_graph::{Action, Rule, Span};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[test]
@@ -89,7 +90,7 @@ fn resumed_elsewhere_no_curve_overlaps_itself() {
     assert_eq!(steps(&events), (0..step).collect::<Vec<_>>());
 
     config.workers = 2;
-    config.resume = Some(Resume { directory: directory.clone(), step });
+    config.resume = Some(Resume { directory: directory.clone(), step, metrics: BTreeMap::new() });
     let mut fakes = Fakes::new(2);
     let (result, events) = observe(&config, &mut fakes, |_, _| {});
     let second = result.unwrap();
@@ -111,7 +112,7 @@ fn a_finished_run_resumed_does_nothing_more() {
     let mut config = config(dir.path(), plan(20), 1);
     let first = observe(&config, &mut Fakes::new(1), |_, _| {}).0.unwrap();
     let (directory, step) = first.checkpoint.unwrap();
-    config.resume = Some(Resume { directory, step });
+    config.resume = Some(Resume { directory, step, metrics: BTreeMap::new() });
     let (second, events) = observe(&config, &mut Fakes::new(1), |_, _| {});
     let second = second.unwrap();
     assert_eq!((second.why, second.steps, second.samples), (Why::Completed, 20, 0));
@@ -119,6 +120,36 @@ fn a_finished_run_resumed_does_nothing_more() {
     assert!(steps(&events).is_empty());
     let evals = step_lines(&dir.path().join("r1")).into_iter().filter(|l| l.0 == "eval").count();
     assert_eq!(evals, 2);
+}
+
+/// The evaluation at the end of the shorter run is not made again, so it must stay.
+#[test]
+fn a_finished_run_that_goes_on_keeps_its_last_evaluation() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path(), saving(plan(25), 10, 9), 1);
+    let first = observe(&config, &mut Fakes::new(1), |_, _| {}).0.unwrap();
+    let (directory, step) = first.checkpoint.unwrap();
+    let saved = latest_whole(&dir.path().join("r1")).unwrap().checkpoint.unwrap();
+    let number = |(name, value): (String, Option<f64>)| (name, value.unwrap());
+    let metrics: BTreeMap<_, _> = saved.manifest.metrics.into_iter().map(number).collect();
+    assert_eq!(metrics, first.metrics);
+    config.plan = saving(plan(45), 10, 9);
+    config.resume = Some(Resume { directory, step, metrics });
+    // Stopped before its first own evaluation, it still knows the last one.
+    let (stopped, _) = observe(&config, &mut Fakes::new(1), |event, handle| {
+        if matches!(event, RunEvent::Started(_)) {
+            handle.send(ControlRequest::Stop);
+        }
+    });
+    let stopped = stopped.unwrap();
+    assert!(stopped.steps < 30, "{stopped:?}");
+    assert_eq!(stopped.metrics, first.metrics);
+    observe(&config, &mut Fakes::new(1), |_, _| {}).0.unwrap();
+    let lines = step_lines(&dir.path().join("r1"));
+    let of = |kind: &str| lines.iter().filter(|l| l.0 == kind).map(|l| l.1).collect::<Vec<_>>();
+    assert_eq!(of("step"), (0..45).collect::<Vec<_>>());
+    assert_eq!(of("eval"), [10, 20, 25, 30, 40, 45]);
+    assert_eq!(of("checkpoint"), [10, 20, 25, 30, 40, 45]);
 }
 
 #[test]
