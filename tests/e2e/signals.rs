@@ -29,7 +29,7 @@ fn once_saves_and_stops() {
         assert_eq!(manifest["fingerprint"], out.fingerprint());
         assert_eq!(out.last("failed")["code"], 130);
         let shown = out.checkpoint().display().to_string();
-        out.says(&["saving, then stopping; once more to stop now", "interrupted after", &shown]);
+        out.says(&["saving, then stopping after step", "interrupted after step", &shown]);
     }
 }
 

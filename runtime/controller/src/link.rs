@@ -209,6 +209,14 @@ impl Links {
         self.open.keys().copied().collect()
     }
 
+    /// Ends all connections after what was sent before, also those still to come; does not wait.
+    pub fn dismiss(&mut self, reason: &str) {
+        self.open.clear();
+        if let Some(server) = &self.server {
+            server.close_all(reason);
+        }
+    }
+
     /// Ends all connections after what was sent before; waits a moment for it.
     pub fn shutdown(&mut self, reason: &str) {
         self.open.clear();

@@ -62,8 +62,9 @@ pub(crate) fn carry_out(
     if let Err(error) = launch(config, launcher, &sender, near, &mut children) {
         // Those that have started leave when nobody is at the other end.
         drop(receiver);
-        links.shutdown("the run cannot begin");
+        links.dismiss("the run cannot begin");
         children.shutdown(LEAVE, &mut || {});
+        links.shutdown("the run cannot begin");
         place.leave();
         return Err(error);
     }
@@ -183,7 +184,7 @@ fn finish(mut events: EventLoop) -> Result<(Summary, Option<Probe>), RunError> {
     let Some(outcome) = events.outcome.take() else {
         return Err(RunError::new(1, "the run has ended without an outcome"));
     };
-    events.links.shutdown("the run is over");
+    events.links.dismiss("the run is over");
     let mut late = Vec::new();
     let (inbox, children) = (&events.inbox, &mut events.children);
     // Workers in this process that have only just come in are turned away with their message.
@@ -193,6 +194,8 @@ fn finish(mut events: EventLoop) -> Result<(Summary, Option<Probe>), RunError> {
             _ => None,
         }));
     });
+    // Only now: a worker of ours that does not answer has been ended, and is not waited for.
+    events.links.shutdown("the run is over");
     late.into_iter().for_each(|saved| events.late_save(saved));
     settle_save(&mut events);
     let (code, why, message) = verdict(&mut events, &outcome);

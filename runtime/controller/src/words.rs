@@ -195,7 +195,7 @@ pub(crate) fn warning(
             format!("all work is done and saved, but worker {rank} did not say goodbye: {why}")
         }
         Warning::Stopping { step } => {
-            format!("stopping after step {step}; once more to stop at once")
+            format!("saving, then stopping after step {step}; once more to stop at once")
         }
     }
 }

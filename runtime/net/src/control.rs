@@ -19,12 +19,16 @@ use crate::endpoint::{AcceptError, ConnectError, Endpoint, Incoming};
 use crate::frame::{FrameReader, FrameWriter};
 use crate::identity::{Identity, Role};
 use crate::link;
-use crate::lost::Lost;
+use crate::lost::{Lost, code};
 use crate::outbox::{Outbox, SendError};
+use crate::probe::is_refused_now;
 use crate::runtime::{AtWork, NetThread};
 
 /// Said to the other side when a facade is dropped without a reason.
 const DROPPED: &str = "the process at the other end ended";
+
+/// Pause between two looks whether those that have not yet taken their leave still exist.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A connection of a [`ControlServer`]; never used again within its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,19 +87,55 @@ pub struct ControlServer {
 /// The open connections.
 #[derive(Debug, Default)]
 struct Registry {
-    open: Mutex<BTreeMap<ConnId, Outbox<Vec<u8>>>>,
+    state: Mutex<State>,
     last: AtomicU64,
     at_work: AtWork,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    open: BTreeMap<ConnId, Open>,
+    /// The server is about to leave: newcomers are told so at once.
+    closing: Option<String>,
+}
+
+#[derive(Debug)]
+struct Open {
+    outbox: Outbox<Vec<u8>>,
+    connection: Connection,
+}
+
 impl Registry {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ConnId, Outbox<Vec<u8>>>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it holds the lock.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, id: ConnId) -> Option<Outbox<Vec<u8>>> {
-        self.lock().get(&id).cloned()
+        self.lock().open.get(&id).map(|open| open.outbox.clone())
+    }
+
+    fn add(&self, id: ConnId, outbox: Outbox<Vec<u8>>, connection: Connection) {
+        let mut state = self.lock();
+        if let Some(reason) = &state.closing {
+            outbox.close(reason);
+        }
+        state.open.insert(id, Open { outbox, connection });
+    }
+
+    /// Waits until all connections have ended. One whose other side exists no more cannot say
+    /// that it has received everything: it ends when that is seen, not when a timeout is over.
+    async fn emptied(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while !self.at_work.done(LOOK).await && Instant::now() < deadline {
+            let open: Vec<Connection> =
+                self.lock().open.values().map(|open| open.connection.clone()).collect();
+            for connection in open {
+                if is_refused_now(connection.remote_addr()).await {
+                    connection.close_as(code::CLOSED, "", Lost::Vanished);
+                }
+            }
+        }
     }
 }
 
@@ -174,20 +214,28 @@ impl ControlServer {
         }
     }
 
-    /// Closes all connections as [`close`](Self::close) does and waits for it, twice the flush
-    /// timeout at most.
-    pub fn shutdown(self, reason: &str) {
-        self.close_all(reason);
+    /// Closes all connections as [`close`](Self::close) does, also those that come in from now
+    /// on. It does not wait.
+    pub fn close_all(&self, reason: &str) {
+        let mut state = self.registry.lock();
+        state.closing.get_or_insert_with(|| reason.to_string());
+        for open in state.open.values() {
+            open.outbox.close(reason);
+        }
     }
 
-    fn close_all(&self, reason: &str) {
-        for outbox in self.registry.lock().values() {
-            outbox.close(reason);
-        }
-        let (at_work, limit) = (self.registry.at_work.clone(), self.flush * 2);
+    /// Closes all connections as [`close_all`](Self::close_all) does and waits for it, twice the
+    /// flush timeout at most.
+    pub fn shutdown(self, reason: &str) {
+        self.close_and_wait(reason);
+    }
+
+    fn close_and_wait(&self, reason: &str) {
+        self.close_all(reason);
+        let (registry, limit) = (self.registry.clone(), self.flush * 2);
         let (endpoint, reason) = (self.endpoint.clone(), reason.to_string());
         self.thread.run(async move {
-            at_work.done(limit).await;
+            registry.emptied(limit).await;
             endpoint.close(&reason);
         });
     }
@@ -195,7 +243,7 @@ impl ControlServer {
 
 impl Drop for ControlServer {
     fn drop(&mut self) {
-        self.close_all(DROPPED);
+        self.close_and_wait(DROPPED);
     }
 }
 
@@ -238,14 +286,14 @@ impl Server {
         let budget = outbox.budget();
         let flush = self.options.flush_timeout;
         let _at_work = self.registry.at_work.enter();
-        self.registry.lock().insert(id, outbox);
+        self.registry.add(id, outbox, connection.clone());
         (self.sink)(ServerEvent::Connected { id, addr });
         let writing =
             tokio::spawn(link::write(writer, connection.clone(), queue, budget.clone(), flush));
         let take = |bytes| (self.sink)(ServerEvent::Frame { id, bytes });
         let lost = link::read(reader, &connection, flush, take).await;
         budget.end(lost.clone());
-        self.registry.lock().remove(&id);
+        self.registry.lock().open.remove(&id);
         // A closing writer still has a packet to send; with the connection gone it ends at once.
         let _ = writing.await;
         (self.sink)(ServerEvent::Closed { id, lost });
@@ -284,7 +332,7 @@ async fn expect_greeting(connection: &Connection, reader: &mut FrameReader) -> R
         Err(crate::ReadError::Frame(error)) => error.to_string(),
     };
     let lost = Lost::Framing(crate::FrameError::Unexpected { what: what.clone() });
-    connection.close_as(crate::lost::code::FRAMING, &what, lost.clone());
+    connection.close_as(code::FRAMING, &what, lost.clone());
     Err(lost)
 }
 
@@ -379,7 +427,9 @@ impl ControlClient {
     fn close_and_wait(&self, reason: &str) {
         self.outbox.close(reason);
         let (at_work, limit) = (self.at_work.clone(), self.limit);
-        self.thread.run(async move { at_work.done(limit).await });
+        self.thread.run(async move {
+            at_work.done(limit).await;
+        });
     }
 }
 

@@ -91,11 +91,11 @@ impl AtWork {
         AtWorkGuard(self.clone())
     }
 
-    /// Waits until nothing is at work, or `limit` is over.
-    pub(crate) async fn done(&self, limit: Duration) {
+    /// Waits until nothing is at work (true), or `limit` is over.
+    pub(crate) async fn done(&self, limit: Duration) -> bool {
         let mut count = self.0.subscribe();
         // The sender lives in `self`, so waiting ends with the limit or at zero.
-        let _ = tokio::time::timeout(limit, count.wait_for(|count| *count == 0)).await;
+        tokio::time::timeout(limit, count.wait_for(|count| *count == 0)).await.is_ok()
     }
 }
 

@@ -110,6 +110,20 @@ fn a_shutdown_tells_every_client_and_is_quick() {
 }
 
 #[test]
+fn who_comes_while_the_server_closes_is_told_so() {
+    let cluster = cluster();
+    let (server, events, addr) = serve(&cluster, &control());
+    server.close_all("the run is over");
+    let (_client, frames) = join(&cluster, &addr);
+    connected(&events);
+    let reason = "the run is over".to_string();
+    assert_eq!(
+        frames.recv_timeout(LONG).unwrap(),
+        ClientEvent::Closed(Lost::ClosedByPeer { reason })
+    );
+}
+
+#[test]
 fn a_dropped_facade_closes() {
     let cluster = cluster();
     let (server, events, addr) = serve(&cluster, &control());

@@ -3,20 +3,62 @@
 use monarch_controller::{ControlHandle, ControlRequest};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::time::{Duration, Instant};
 
-/// From now on the first signal saves and stops, and the second stops now.
+/// One stroke may reach this process twice, once by itself and once as a member of its group
+/// (`timeout` does so). Nobody presses keys that fast.
+const ECHO: Duration = Duration::from_millis(100);
+
+/// From now on the first signal saves and stops, and the second stops now. That it is saving, and
+/// up to which step, says the run: it knows whether there is anything to save.
 pub fn listen(handle: ControlHandle) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let mut seen = false;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
-            if std::mem::replace(&mut seen, true) {
-                super::progress::eprint_line("stopping now");
-            } else {
-                super::progress::eprint_line("saving, then stopping; once more to stop now");
+        let mut strokes = Strokes::default();
+        for signal in signals.forever() {
+            match strokes.take(signal, Instant::now()) {
+                Stroke::First => {}
+                Stroke::Again => super::progress::eprint_line("stopping now"),
+                Stroke::Echo => continue,
             }
             handle.send(ControlRequest::Interrupt);
         }
     })?;
     Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stroke {
+    First,
+    Again,
+    Echo,
+}
+
+/// The last signal and when it came.
+#[derive(Default)]
+struct Strokes(Option<(i32, Instant)>);
+
+impl Strokes {
+    fn take(&mut self, signal: i32, now: Instant) -> Stroke {
+        match self.0.replace((signal, now)) {
+            None => Stroke::First,
+            Some((last, at)) if last == signal && now.duration_since(at) < ECHO => Stroke::Echo,
+            Some(_) => Stroke::Again,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_arrives_twice_at_once_is_one() {
+        let (mut strokes, start) = (Strokes::default(), Instant::now());
+        let mut at = |ms, signal| strokes.take(signal, start + Duration::from_millis(ms));
+        assert_eq!(at(0, SIGINT), Stroke::First);
+        assert_eq!(at(1, SIGINT), Stroke::Echo);
+        assert_eq!(at(2, SIGTERM), Stroke::Again);
+        assert_eq!(at(500, SIGTERM), Stroke::Again);
+    }
 }

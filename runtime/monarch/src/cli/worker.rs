@@ -9,6 +9,7 @@ use monarch_plan::Facts;
 use monarch_worker::{Config, PeerSettings};
 use std::io::{BufRead, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a worker tries to reach its controller.
@@ -37,6 +38,7 @@ pub fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure>
     let identity = Identity::new(&key, Role::Worker);
     let link = monarch_worker::connect(address, &identity, &Options::default(), CONNECT)
         .map_err(unreachable)?;
+    CONNECTED.store(true, Ordering::Release);
     let config = Config { slot, job, peers: Some(peers), grace: Some(GRACE) };
     monarch_worker::run(link, config).map_err(|e| Failure::run(e.to_string()))
 }
@@ -65,11 +67,16 @@ fn from_parent(parent: Option<u32>) -> Result<Secrets, Failure> {
     Ok((key, job))
 }
 
+/// Before this worker has reached its controller, there is nothing to be left in good order.
+static CONNECTED: AtomicBool = AtomicBool::new(false);
+
 /// The end of standard input means that the controller is gone, or done with this worker.
 fn watch_input() {
     let mut rest = [0; 64];
     while std::io::stdin().lock().read(&mut rest).is_ok_and(|n| n > 0) {}
-    std::thread::sleep(GRACE);
+    if CONNECTED.load(Ordering::Acquire) {
+        std::thread::sleep(GRACE);
+    }
     std::process::exit(1);
 }
 
