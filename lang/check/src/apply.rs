@@ -2,7 +2,7 @@
 //! `Llama[V = 61, ..](depth = 2).load("w.safetensors")`.
 
 use crate::calls::{Declared, as_name, bare};
-use crate::hir::{Poly, Static};
+use crate::hir::{Poly, Static, Value};
 use crate::layers::LayerNames;
 use crate::scope::{Checker, Entity, with_near};
 use crate::statics::{Names, Ty, as_size};
@@ -290,7 +290,8 @@ impl<'a> Checker<'a> {
                 self.report(
                     Diagnostic::error("M0118", title)
                         .label(at, "not given here")
-                        .label(dim.name.span, "declared here"),
+                        .label(dim.name.span, "declared here")
+                        .help(format!("sizes stand in brackets: `{callee}[{}]`", sizes(&names))),
                 );
                 fine = false;
             }
@@ -337,6 +338,7 @@ impl<'a> Checker<'a> {
         let number = as_size(&typed.value).and_then(|p| p.as_number()).filter(|n| *n > 0);
         let Some(number) = number else {
             let text = match &typed.value {
+                Static::Value(Value::Float(f)) => format!("{f:?}"),
                 Static::Value(v) => crate::statics::show(v),
                 _ => String::new(),
             };
@@ -427,4 +429,9 @@ impl Application {
         self.dim_spans.push(span);
         self.dim_params.push(param);
     }
+}
+
+/// `D = .., H = ..`
+fn sizes(names: &[&str]) -> String {
+    names.iter().map(|n| format!("{n} = ..")).collect::<Vec<_>>().join(", ")
 }

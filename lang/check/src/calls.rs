@@ -83,7 +83,8 @@ impl Checker<'_> {
                         0 => format!("`{callee}` takes no arguments"),
                         n => format!("`{callee}` takes {n} argument{}", plural(n)),
                     };
-                    self.report(Diagnostic::error("M0117", title).label(arg.span, "one too many"));
+                    let d = Diagnostic::error("M0117", title).label(arg.span, "one too many");
+                    self.report(takes(d, callee, declared));
                     fine = false;
                     break;
                 }
@@ -92,7 +93,8 @@ impl Checker<'_> {
         for (i, d) in declared.iter().enumerate().skip(skip) {
             if d.required && out[i].is_none() && fine {
                 let title = format!("`{callee}` needs `{}`", d.name);
-                self.report(Diagnostic::error("M0118", title).label(at, "not given here"));
+                let missing = Diagnostic::error("M0118", title).label(at, "not given here");
+                self.report(takes(missing, callee, declared));
                 fine = false;
             }
         }
@@ -128,6 +130,19 @@ impl Checker<'_> {
     pub fn op_name(&self, op: usize) -> &str {
         &self.ops[op].ast.name.name
     }
+}
+
+/// Adds what a callee takes, if that says more than the title.
+fn takes(d: Diagnostic, callee: &str, declared: &[Declared]) -> Diagnostic {
+    if declared.len() < 2 {
+        return d;
+    }
+    let name = |d: &Declared| match d.required {
+        true => d.name.to_owned(),
+        false => format!("{} (optional)", d.name),
+    };
+    let names: Vec<String> = declared.iter().map(name).collect();
+    d.help(format!("`{callee}` takes: {}", names.join(", ")))
 }
 
 pub(crate) fn plural(n: usize) -> &'static str {

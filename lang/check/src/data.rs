@@ -28,6 +28,13 @@ pub(crate) struct DataFacts {
     pub members: Vec<(&'static str, i64)>,
 }
 
+impl DataFacts {
+    /// Whether samples are sequences of whole numbers, which is what tokens are.
+    pub fn has_tokens(&self) -> bool {
+        self.columns.iter().any(|c| c.dtype == DType::I32 && c.shape.len() == 1)
+    }
+}
+
 /// Images in the bundled set.
 const DIGITS: u64 = 1797;
 

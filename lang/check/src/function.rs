@@ -264,6 +264,9 @@ impl<'a> Checker<'a> {
     }
 
     pub fn static_value(&mut self, cx: &FnCx, expr: &ast::Expr) -> Option<Val> {
+        if self.flows(cx, expr) {
+            return None;
+        }
         let names = cx.names.clone();
         let all = || {
             let mut all = names.words();

@@ -176,6 +176,10 @@ impl Checker<'_> {
                 }
                 match self.lookup(cx.file, &name.name) {
                     Some(entity) => (name, entity),
+                    None if matches!(name.name.as_str(), "einsum" | "rearrange") => {
+                        self.no_pattern(name);
+                        return None;
+                    }
                     None => {
                         self.unknown_in_function(cx, name);
                         return None;
@@ -183,6 +187,7 @@ impl Checker<'_> {
                 }
             }
             ast::ExprKind::Member(base, member) => match as_name(base) {
+                Some(base) if self.method(cx, base, member) => return None,
                 Some(module) => match self.lookup(cx.file, &module.name) {
                     Some(Entity::Module(id)) => (member, self.member_of(id, member)),
                     Some(_) => return self.no_callee(expr.span),
@@ -219,6 +224,15 @@ impl Checker<'_> {
                 None
             }
         }
+    }
+
+    fn no_pattern(&mut self, name: &ast::Ident) {
+        let (title, pattern) = match name.name.as_str() {
+            "einsum" => ("`einsum` has its pattern in `[ ]`", "einsum[B I, I O -> B O](x, w)"),
+            _ => ("`rearrange` has its pattern in `[ ]`", "rearrange[B H K -> B (H K)](x)"),
+        };
+        let d = Diagnostic::error("M0207", title).label(name.span, "no pattern");
+        self.report(d.help(format!("axes by name: `{pattern}`")));
     }
 
     fn no_callee<T>(&mut self, at: Span) -> Option<T> {

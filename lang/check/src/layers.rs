@@ -182,7 +182,13 @@ impl<'a> Checker<'a> {
         self.state.layers[id] = state;
     }
 
-    pub fn unique<'n>(&mut self, seen: &mut HashMap<&'n str, Span>, name: &'n Ident, home: &str) {
+    /// Reports a name that was seen before; false for one.
+    pub fn unique<'n>(
+        &mut self,
+        seen: &mut HashMap<&'n str, Span>,
+        name: &'n Ident,
+        home: &str,
+    ) -> bool {
         if let Some(old) = seen.insert(&name.name, name.span) {
             let title = format!("`{}` occurs twice in {home}", name.name);
             self.report(
@@ -190,7 +196,9 @@ impl<'a> Checker<'a> {
                     .label(name.span, "again here")
                     .label(old, "first here"),
             );
+            return false;
         }
+        true
     }
 
     fn layer_field(
@@ -467,7 +475,7 @@ pub(crate) fn symbol(name: &Ident) -> Symbol {
 }
 
 /// Every name in a size expression (not the names of functions or members).
-fn walk_names(expr: &Expr, found: &mut dyn FnMut(&Ident)) {
+pub(crate) fn walk_names(expr: &Expr, found: &mut dyn FnMut(&Ident)) {
     match &expr.kind {
         ExprKind::Name(name) => found(name),
         ExprKind::Paren(e) | ExprKind::Unary(_, _, e) => walk_names(e, found),

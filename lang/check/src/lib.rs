@@ -22,6 +22,7 @@ mod later;
 mod layers;
 pub mod library;
 mod load;
+mod misplaced;
 mod models;
 mod objective;
 mod operators;
@@ -45,9 +46,11 @@ mod weights;
 pub mod world;
 
 use monarch_diagnostic::{Diagnostic, Sources};
+use monarch_graph::Span;
 pub use params::ParamHelp;
 use scope::{Checker, Lazy};
 pub use statics::show;
+use std::collections::HashSet;
 pub use world::{TensorFact, TextFacts, World, WorldError};
 
 /// The answer to [`check`].
@@ -79,6 +82,8 @@ pub fn check(
     let program = checker.run(overrides, &places, reserved);
     let mut diagnostics = std::mem::take(&mut checker.diagnostics);
     drop(checker);
+    let causes = Causes::of(&loaded);
+    diagnostics.retain(|d| !causes.explain(d, &loaded.sources));
     diagnostics.splice(0..0, loaded.diagnostics.iter().cloned());
     let program = finish(&mut diagnostics, program);
     let sources = loaded.sources;
@@ -90,6 +95,31 @@ pub fn check(
 pub fn params(world: &dyn World, path: &str) -> (Vec<ParamHelp>, Vec<Diagnostic>, Sources) {
     let loaded = load::load(world, path);
     (params::help(&loaded), loaded.diagnostics, loaded.sources)
+}
+
+/// What could not be read, and where: whatever the checker finds wrong on the same line follows
+/// from that.
+struct Causes {
+    lines: HashSet<(u32, u32)>,
+    spans: Vec<Span>,
+}
+
+impl Causes {
+    fn of(loaded: &load::Loaded) -> Causes {
+        let errors = || loaded.diagnostics.iter().filter(|d| d.is_error());
+        // A habit of another language is read as what it means, unless it splits a word.
+        let unread = errors().filter(|d| d.code == "M0001").filter_map(Diagnostic::span);
+        let line = |span: Span| Some((span.file, loaded.sources.position(span)?.line));
+        let spans = errors().filter_map(Diagnostic::span).collect();
+        Causes { lines: unread.filter_map(line).collect(), spans }
+    }
+
+    fn explain(&self, d: &Diagnostic, sources: &Sources) -> bool {
+        let Some(span) = d.span() else { return false };
+        let touches = |s: &Span| s.file == span.file && s.start <= span.end && span.start <= s.end;
+        let line = sources.position(span).map(|p| (span.file, p.line));
+        line.is_some_and(|line| self.lines.contains(&line)) || self.spans.iter().any(touches)
+    }
 }
 
 /// Orders the diagnostics, removes repetitions, and keeps the program only if there is no error.

@@ -21,6 +21,8 @@ pub(crate) struct LoadedFile {
     /// `std.nn`, or the path of a file.
     pub key: String,
     pub ast: ast::File,
+    /// It could not be read: what is missing in it is no mistake of its own.
+    pub unreadable: bool,
     /// For each import item (by its span): the file it brings in.
     pub imports: HashMap<Span, Target>,
 }
@@ -100,8 +102,8 @@ fn open(world: &dyn World, loaded: &mut Loaded, path: &str, at: Option<Span>) ->
 
 fn add_nothing(loaded: &mut Loaded, key: &str, text: &str) -> u32 {
     let id = loaded.sources.add(key, text);
-    let file =
-        LoadedFile { key: key.to_owned(), ast: ast::File::default(), imports: HashMap::new() };
+    let (key_text, ast, imports) = (key.to_owned(), ast::File::default(), HashMap::new());
+    let file = LoadedFile { key: key_text, ast, unreadable: true, imports };
     loaded.files.push(file);
     loaded.by_key.insert(key.to_owned(), id);
     id
@@ -111,7 +113,8 @@ fn add(loaded: &mut Loaded, key: &str, text: &str) -> u32 {
     let id = loaded.sources.add(key, text);
     let (ast, diagnostics) = monarch_syntax::parse(id, text);
     loaded.diagnostics.extend(diagnostics);
-    loaded.files.push(LoadedFile { key: key.to_owned(), ast, imports: HashMap::new() });
+    let (key_text, imports) = (key.to_owned(), HashMap::new());
+    loaded.files.push(LoadedFile { key: key_text, ast, unreadable: false, imports });
     loaded.by_key.insert(key.to_owned(), id);
     id
 }

@@ -344,7 +344,17 @@ impl<'a> Checker<'a> {
                 self.wrong_type(range.span, "a list of values", Ty::Number);
                 return None;
             };
-            if (low?..=high?).contains(&x) {
+            let (low, high) = (low?, high?);
+            if low > high {
+                let text = self.loaded.sources.slice(range.span);
+                let title = format!("nothing lies in {text}: it ends before it begins");
+                self.report(
+                    Diagnostic::error("M0112", title)
+                        .label(range.span, "the lower bound comes first"),
+                );
+                return None;
+            }
+            if (low..=high).contains(&x) {
                 return Some(());
             }
         } else {

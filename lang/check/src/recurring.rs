@@ -40,7 +40,7 @@ impl<'a> Checker<'a> {
             self.report(Diagnostic::error("M0103", title).label(expr.span, q.unit.label()));
             return None;
         }
-        let steps = pace?.steps(q)?.round();
+        let steps = self.steps_of(q, pace?, expr.span)?.round();
         if !(1.0..MAX_STEPS).contains(&steps) {
             self.never(expr);
             return None;

@@ -1,6 +1,6 @@
 //! `on eval.accuracy(above = 98%) => stop`, and blocks `cluster`.
 
-use crate::hir::{Cluster, Unit, Value};
+use crate::hir::{Cluster, Eval, ExprKind as H, Objective, Op, Unit, Value};
 use crate::registry::{ACTIONS, CLUSTER, EVENTS};
 use crate::scope::{Checker, In, with_near};
 use crate::settings::Settings;
@@ -9,22 +9,31 @@ use monarch_diagnostic::{Diagnostic, suggest};
 use monarch_graph::{Action, Rule};
 use monarch_syntax::ast::{self, Expr, ExprKind, Ident};
 
+/// Whether a metric is the share of samples for which a comparison holds.
+fn is_share(metric: &Objective) -> bool {
+    metric.weight.is_none()
+        && matches!(&metric.function.result.kind, H::Op { op: Op::Compare(_), .. })
+}
+
 impl<'a> Checker<'a> {
     pub fn rules(
         &mut self,
         file: u32,
         given: &Settings<'a>,
         metrics: &[String],
-        evaluates: bool,
+        eval: Option<&Option<Eval>>,
     ) -> Option<Vec<Rule>> {
         let mut known = vec!["loss".to_owned()];
-        if evaluates || given.blocks.contains_key("eval") {
+        if eval.is_some() || given.blocks.contains_key("eval") {
             known.push("eval.loss".to_owned());
             known.extend(metrics.iter().map(|m| format!("eval.{m}")));
         }
+        let metrics = eval.into_iter().flatten().flat_map(|e| &e.metrics);
+        let shares: Vec<String> =
+            metrics.filter(|m| is_share(m)).map(|m| format!("eval.{}", m.name)).collect();
         let mut out = Some(Vec::new());
         for hook in &given.hooks {
-            match (self.rule(file, hook, &known), &mut out) {
+            match (self.rule(file, hook, &known, &shares), &mut out) {
                 (Some(rule), Some(list)) => list.push(rule),
                 _ => out = None,
             }
@@ -32,7 +41,13 @@ impl<'a> Checker<'a> {
         out
     }
 
-    fn rule(&mut self, file: u32, hook: &'a ast::Hook, known: &[String]) -> Option<Rule> {
+    fn rule(
+        &mut self,
+        file: u32,
+        hook: &'a ast::Hook,
+        known: &[String],
+        shares: &[String],
+    ) -> Option<Rule> {
         let event = hook.event.text();
         let is_metric = known.contains(&event);
         if !is_metric && !EVENTS.contains(&event.as_str()) {
@@ -72,6 +87,19 @@ impl<'a> Checker<'a> {
                 other => other.number(),
             };
             match number {
+                Some(n) if shares.contains(&event) && !(0.0..=1.0).contains(&n) => {
+                    let title = format!("`{event}` is a share, and never {}", show(&value));
+                    let d = Diagnostic::error("M0112", title).label(arg.value.span, "out of reach");
+                    let text = self.loaded.sources.slice(arg.value.span);
+                    let share = format!("{text}%");
+                    self.report(match matches!(value, Value::Quantity(_)) || n < 0.0 {
+                        true => d.help("it lies between 0% and 100%"),
+                        false => {
+                            d.fix(format!("did you mean `{share}`?"), arg.value.span, share.clone())
+                        }
+                    });
+                    return None;
+                }
                 Some(n) => *slot = Some(n),
                 None => {
                     let title = format!("a bound is a number or a share, not {}", show(&value));

@@ -6,6 +6,7 @@ use crate::scope::{Checker, Entity};
 use crate::settings::Settings;
 use crate::statics::{show, type_of};
 use crate::train::Pace;
+use crate::units;
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{Curve, Optimizer, OptimizerKind, Piece, Schedule, Span};
 use monarch_syntax::ast::{self, Arg, BinaryOp, Expr, ExprKind};
@@ -291,6 +292,20 @@ impl<'a> Checker<'a> {
         fine.then_some(piece)
     }
 
+    /// Steps of a piece, at least one; a share is one of the whole run.
+    fn piece_steps(&mut self, q: Quantity, at: Span, pace: Pace, steps: u64) -> Option<u64> {
+        let exact = match q.unit {
+            Unit::Share => q.amount * steps as f64,
+            _ => self.steps_of(q, pace, at)?,
+        };
+        if exact <= 0.0 {
+            let title = format!("a piece lasts at least one step: {} is none", units::show(q));
+            self.report(Diagnostic::error("M0505", title).label(at, "no length"));
+            return None;
+        }
+        Some(exact.round().clamp(1.0, 1e15) as u64)
+    }
+
     fn resolve_pieces(
         &mut self,
         given: &Settings<'a>,
@@ -316,7 +331,7 @@ impl<'a> Checker<'a> {
                     return None;
                 }
                 Some((q, span)) => {
-                    let length = piece_steps(*q, pace, steps);
+                    let length = self.piece_steps(*q, *span, pace, steps)?;
                     let end = at.saturating_add(length);
                     let short = end > steps || (end == steps && !is_last);
                     if short {
@@ -364,11 +379,11 @@ impl<'a> Checker<'a> {
             name => format!("the run ends before its `{name}` does"),
         };
         let tokens = length as f64 * (pace.batch * pace.tokens_per_sample) as f64;
-        let label = match (q.unit, pace.tokens_per_sample) {
-            (Unit::Steps, 1) => format!("{length} steps"),
+        let label = match (q.unit, pace.has_tokens) {
+            (_, false) => format!("{length} steps"),
             _ => {
                 let t = Quantity { amount: tokens, unit: Unit::Tokens };
-                format!("{length} steps = {}", crate::units::show(t))
+                format!("{length} steps = {}", units::show(t))
             }
         };
         let mut d = Diagnostic::error("M0503", title).label(at, label);
@@ -389,14 +404,6 @@ impl<'a> Checker<'a> {
 
 fn is_math(callee: &Expr) -> bool {
     crate::calls::as_name(callee).is_some_and(|n| crate::statics::math_fn(&n.name).is_some())
-}
-
-fn piece_steps(q: Quantity, pace: Pace, steps: u64) -> u64 {
-    let exact = match q.unit {
-        Unit::Share => q.amount * steps as f64,
-        _ => pace.steps(q).unwrap_or(0.0),
-    };
-    exact.round().clamp(1.0, 1e15) as u64
 }
 
 fn floats(value: &Value) -> Option<Vec<f64>> {

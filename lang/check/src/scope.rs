@@ -390,6 +390,9 @@ impl<'a> Checker<'a> {
                     self.report(d.label(name.span, "a later part of the library"));
                     return Entity::Broken;
                 }
+                if self.loaded.files[module as usize].unreadable {
+                    return Entity::Broken;
+                }
                 let title = format!("`{key}` has no `{}`", name.name);
                 let d = Diagnostic::error("M0108", title).label(name.span, "unknown");
                 let all: Vec<&str> = own.collect();
@@ -423,11 +426,12 @@ impl<'a> Checker<'a> {
         let d = Diagnostic::error("M0106", format!("nothing here is called `{}`", name.name))
             .label(name.span, "unknown name");
         let few = self.diagnostics.len() < MAX_SUGGESTIONS;
-        let all = more.iter().copied().chain(self.visible(file)).take(if few { 10_000 } else { 0 });
-        let near = suggest(&name.name, all);
+        let home = self.library_home(&name.name);
+        let most = if few && home.is_none() { 10_000 } else { 0 };
+        let near = suggest(&name.name, more.iter().copied().chain(self.visible(file)).take(most));
         let d = match near {
             Some(near) => d.fix(format!("did you mean `{near}`?"), name.span, near),
-            None => match self.library_home(&name.name) {
+            None => match home {
                 Some(module) => d.help(format!("add `use {module}.{}`", name.name)),
                 None => d.help("define it, import it with `use`, or correct its spelling"),
             },
@@ -439,10 +443,9 @@ impl<'a> Checker<'a> {
     fn has_broken_import(&self, file: u32) -> bool {
         let items = &self.loaded.files[file as usize].ast.items;
         items.iter().any(|item| match &item.kind {
-            ItemKind::Broken(broken) => broken
-                .keyword
-                .as_ref()
-                .is_some_and(|k| k.name == "use" || suggest(&k.name, ["use"]).is_some()),
+            ItemKind::Broken(broken) => broken.keyword.as_ref().is_some_and(|k| {
+                IMPORTS.contains(&&*k.name) || suggest(&k.name, ["use"]).is_some()
+            }),
             _ => false,
         })
     }
@@ -472,6 +475,9 @@ impl<'a> Checker<'a> {
         &self.layers[id].ast.name.name
     }
 }
+
+/// What imports begin with, here and elsewhere.
+const IMPORTS: [&str; 5] = ["use", "import", "from", "include", "require"];
 
 /// Adds `did you mean` with an edit, or the list of what there is.
 pub(crate) fn with_near<'s>(

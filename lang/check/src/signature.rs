@@ -135,7 +135,9 @@ impl<'a> Checker<'a> {
         let mut out = Some(Vec::new());
         let mut seen = HashMap::new();
         for (i, field) in func.fields.iter().enumerate() {
-            self.unique(&mut seen, &field.name, "these arguments");
+            if !self.unique(&mut seen, &field.name, "these arguments") {
+                continue;
+            }
             if let Some(default) = &field.default {
                 self.report(
                     Diagnostic::error("M0111", "a tensor has no default")

@@ -16,6 +16,8 @@ pub(crate) struct Pace {
     pub batch: u64,
     pub steps_per_epoch: u64,
     pub tokens_per_sample: u64,
+    /// Whether samples are made of tokens at all.
+    pub has_tokens: bool,
 }
 
 impl Pace {
@@ -76,7 +78,7 @@ impl<'a> Checker<'a> {
         let (eval, metrics) = self.eval(file, &given, data.as_ref(), model, pace);
         let checkpoint = self.checkpoint(file, &given, pace);
         let after = self.waits_in_circle(&given);
-        let rules = self.rules(file, &given, &metrics, eval.is_some());
+        let rules = self.rules(file, &given, &metrics, eval.as_ref());
         let cluster = self.train_cluster(file, block);
         if let (Some(data), Some(loss)) = (&data, &loss) {
             self.unread_columns(data, loss, eval.as_ref());
@@ -199,12 +201,34 @@ impl<'a> Checker<'a> {
         Some(found)
     }
 
+    /// Optimizer steps of a length; a unit that counts nothing here is reported.
+    pub fn steps_of(&mut self, q: Quantity, pace: Pace, at: Span) -> Option<f64> {
+        if q.unit == Unit::Tokens && !pace.has_tokens {
+            self.no_tokens(at);
+            return None;
+        }
+        pace.steps(q)
+    }
+
+    fn no_tokens(&mut self, at: Span) {
+        self.report(
+            Diagnostic::error("M0103", "the samples of this data set are not made of tokens")
+                .label(at, "counts tokens")
+                .help("count samples, steps or epochs"),
+        );
+    }
+
     fn batch_value(&mut self, value: Value, expr: &Expr, data: Option<&DataFacts>) -> Option<u64> {
         let amount = match &value {
             Value::Int(i) if *i >= 1 => return Some(*i as u64),
             Value::Quantity(q) if q.unit == Unit::Samples => q.amount,
             Value::Quantity(q) if q.unit == Unit::Tokens => {
-                q.amount / data?.tokens_per_sample as f64
+                let data = data?;
+                if !data.has_tokens() {
+                    self.no_tokens(expr.span);
+                    return None;
+                }
+                q.amount / data.tokens_per_sample as f64
             }
             Value::Quantity(q) => {
                 let noun = q.unit.noun();
@@ -327,7 +351,8 @@ impl<'a> Checker<'a> {
         };
         let rows = split.end - split.start;
         let steps_per_epoch = if drop_last? { rows / batch } else { rows.div_ceil(batch) }.max(1);
-        Some(Pace { batch, steps_per_epoch, tokens_per_sample: data.tokens_per_sample })
+        let (tokens_per_sample, has_tokens) = (data.tokens_per_sample, data.has_tokens());
+        Some(Pace { batch, steps_per_epoch, tokens_per_sample, has_tokens })
     }
 
     fn until(&mut self, file: u32, given: &Settings<'a>, pace: Option<Pace>) -> Option<u64> {
@@ -358,7 +383,7 @@ impl<'a> Checker<'a> {
             );
             return None;
         }
-        let exact = pace?.steps(q)?;
+        let exact = self.steps_of(q, pace?, expr.span)?;
         if exact <= 0.0 || exact > MAX_STEPS {
             let title =
                 format!("a run has at least one step: {} is none", show(&Value::Quantity(q)));

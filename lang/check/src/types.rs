@@ -160,8 +160,30 @@ impl Checker<'_> {
             .label(a.span, cx.type_note(&a.ty, Some(p)));
         d = match p.size == q.size {
             true => d.help("a pattern may give an axis another name: `rearrange[B S -> B S](x)`"),
-            false => d.help("the shorter shape must be the end of the longer one"),
+            false => match (symbol, by_einsum(cx, a, b)) {
+                ("*", Some(pattern)) => d.help(format!("axes are matched by `{pattern}`")),
+                _ => d.help("the shorter shape must be the end of the longer one"),
+            },
         };
         self.report(d);
     }
+}
+
+/// The product of two tensors of which one has only axes of the other, as a pattern.
+fn by_einsum(cx: &FnCx, a: &Expr, b: &Expr) -> Option<String> {
+    let words = |e: &Expr| -> Option<Vec<String>> {
+        let plain = |axis: &Axis| cx.axis_text(axis);
+        let all: Vec<String> = e.ty.axes.iter().map(plain).collect();
+        let names = |w: &String| w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let named = all.iter().all(|w| names(w) && w.starts_with(|c: char| c.is_alphabetic()));
+        (named && !e.ty.rest).then_some(all)
+    };
+    let (x, y) = (words(a)?, words(b)?);
+    let longer = if x.len() >= y.len() { &x } else { &y };
+    let shorter = if x.len() >= y.len() { &y } else { &x };
+    if !shorter.iter().all(|axis| longer.contains(axis)) {
+        return None;
+    }
+    let (p, q, out) = (x.join(" "), y.join(" "), longer.join(" "));
+    Some(format!("einsum[{p}, {q} -> {out}](..)"))
 }

@@ -21,8 +21,11 @@ pub fn parse(file: u32, text: &str) -> (File, Vec<Diagnostic>) {
     if text.len() > MAX_BYTES {
         return (File::default(), vec![too_large(file, text.len() as u64)]);
     }
-    let scan = scan(file, text);
     let mut tree = File { span: Span::new(file, 0, text.len()), ..File::default() };
+    if let Some(diagnostic) = old_line_breaks(file, text) {
+        return (tree, vec![diagnostic]);
+    }
+    let scan = scan(file, text);
     let code = scan.without_comments(text);
     let mut builder = Builder::new(file, text, scan.docs);
     for chunk in &scan.chunks {
@@ -45,6 +48,18 @@ pub fn parse(file: u32, text: &str) -> (File, Vec<Diagnostic>) {
     diagnostics.truncate(MAX_DIAGNOSTICS);
     tree.comments = comments(scan.comments, unattached);
     (tree, diagnostics)
+}
+
+/// Lines that end in a carriage return alone would make one line, and one comment, of a program.
+fn old_line_breaks(file: u32, text: &str) -> Option<Diagnostic> {
+    let bytes = text.as_bytes();
+    let mut returns = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\r');
+    let (at, _) = returns.find(|(n, _)| bytes.get(n + 1) != Some(&b'\n'))?;
+    Some(
+        Diagnostic::error("M0001", "a line that ends in a carriage return alone")
+            .label(Span::new(file, at, at + 1), "no line feed follows")
+            .help("save the file with line feeds (LF, or CR LF) at the ends of its lines"),
+    )
 }
 
 /// The diagnostic for a file of `bytes` bytes, more than [`MAX_BYTES`]; for readers, who need not

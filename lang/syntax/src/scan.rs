@@ -87,6 +87,8 @@ struct Scanner<'t> {
     balanced: bool,
     /// A string or fence of this chunk is open: its brackets mean nothing.
     unsure: bool,
+    /// So was one before: brackets may have been opened in it.
+    lost: bool,
 }
 
 impl<'t> Scanner<'t> {
@@ -104,6 +106,7 @@ impl<'t> Scanner<'t> {
             any: false,
             balanced: true,
             unsure: false,
+            lost: false,
         }
     }
 
@@ -245,6 +248,10 @@ impl<'t> Scanner<'t> {
                 self.open.pop();
                 return self.mismatch(top, token);
             }
+            if self.lost {
+                self.chunk.broken = true;
+                return;
+            }
             return self.report(
                 Diagnostic::error("M0002", format!("nothing is open for this `{}`", kind as char))
                     .label(self.span(token), "closes nothing")
@@ -356,6 +363,7 @@ impl<'t> Scanner<'t> {
                 .help("add `\"` where it ends; a line break inside is written `\\n`"),
         });
         self.unsure = true;
+        self.lost |= token.text(self.text).contains(['{', '(', '[']);
         // What was opened on this line was most probably closed inside the string.
         let line = self.line;
         while self.open.last().is_some_and(|open| open.at >= line && open.kind != b'{') {

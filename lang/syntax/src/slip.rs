@@ -81,12 +81,62 @@ fn sign(text: &str, token: Token, span: Span) -> Option<Diagnostic> {
             "write `0.`",
         )
         .fix("add a zero", span, "0."),
+        _ if let Some(with) = twin(sign) => foreign(
+            format!("`{sign}` looks like `{with}` and is another character"),
+            span,
+            format!("not `{with}`"),
+        )
+        .fix(format!("write `{with}`"), span, with),
+        _ if let Some(code) = invisible(sign) => {
+            let title = format!("an invisible character, U+{code:04X}");
+            let fix = if code == 0xa0 { ("write a space", " ") } else { ("remove it", "") };
+            foreign(title, span, "not a plain space").fix(fix.0, span, fix.1)
+        }
         "'" => quoted(text, span, "'")?,
         "“" | "”" | "„" => quoted(text, span, "”“\"")?,
         "‘" | "’" => quoted(text, span, "’‘'")?,
         "«" | "»" => quoted(text, span, "»«")?,
         _ => return None,
     })
+}
+
+/// The sign of the language that a sign from elsewhere looks like.
+fn twin(sign: &str) -> Option<&'static str> {
+    Some(match sign {
+        "−" | "–" | "—" | "‐" | "‑" | "－" => "-",
+        "×" | "·" | "∗" | "＊" => "*",
+        "÷" | "∕" | "／" => "/",
+        "→" | "⟶" => "->",
+        "⇒" => "=>",
+        "▷" | "⊳" => "|>",
+        "≤" => "<=",
+        "≥" => ">=",
+        "≠" => "!=",
+        "＝" => "=",
+        "：" => ":",
+        "，" | "、" => ",",
+        "．" => ".",
+        "＋" => "+",
+        "％" => "%",
+        "～" | "∼" | "˜" => "~",
+        "（" => "(",
+        "）" => ")",
+        "［" => "[",
+        "］" => "]",
+        "｛" => "{",
+        "｝" => "}",
+        "…" => "..",
+        _ => return None,
+    })
+}
+
+/// The code of a character that shows nothing or changes the order in which others show.
+fn invisible(sign: &str) -> Option<u32> {
+    let first = sign.chars().next()?;
+    let hidden = matches!(first,
+        '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    ((first.is_whitespace() || hidden) && !first.is_ascii()).then_some(u32::from(first))
 }
 
 fn digit_after(text: &str, token: Token) -> bool {

@@ -504,6 +504,16 @@ impl<'t> Builder<'t> {
         if token.tok != lex::Tok::Word {
             return self.missing(hole, path.span, "`=`, `:` or `{`", &path.text());
         }
+        if path.single().is_some()
+            && lex::line_start(self.text, path.span.start as usize) == path.span.start as usize
+            && let Some(near) = monarch_diagnostic::suggest(&path.text(), ITEMS)
+        {
+            return self.error(
+                Diagnostic::error("M0100", format!("nothing begins with `{}`", path.text()))
+                    .label(path.span, "unknown word")
+                    .fix(format!("did you mean `{near}`?"), path.span, near),
+            );
+        }
         let next = lex::next(self.text, token.end);
         let span = Span::new(self.file, token.start, token.end);
         if next.start == token.end && next.text(self.text) == "." {
@@ -541,6 +551,10 @@ impl<'t> Builder<'t> {
         );
     }
 }
+
+/// Words with which something at the top level begins.
+const ITEMS: [&str; 11] =
+    ["use", "param", "let", "layer", "model", "data", "train", "test", "cluster", "plan", "sweep"];
 
 fn broken_path(path: &Path) -> EntryKind {
     let name: Option<Ident> = path.parts.first().cloned();

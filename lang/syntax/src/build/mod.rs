@@ -196,6 +196,11 @@ impl<'t> Builder<'t> {
         let end = self.last_end(before.end as usize, at);
         let between = self.text.get(end..token.start).unwrap_or("\n");
         let here = !between.contains('\n') && token.start < token.end;
+        if here && token.text(self.text) < " " {
+            // A control character, which has its diagnostic.
+            self.muted = true;
+            return;
+        }
         if here && let Some(diagnostic) = slip::slip(self.file, self.text, at) {
             return self.error(diagnostic);
         }
