@@ -16,19 +16,16 @@ use crate::addr::BindError;
 use crate::config::Options;
 use crate::connection::Connection;
 use crate::endpoint::{AcceptError, ConnectError, Endpoint, Incoming};
+use crate::farewell::all_ended;
 use crate::frame::{FrameReader, FrameWriter};
 use crate::identity::{Identity, Role};
 use crate::link;
 use crate::lost::{Lost, code};
 use crate::outbox::{Outbox, SendError};
-use crate::probe::is_refused_now;
 use crate::runtime::{AtWork, NetThread};
 
 /// Said to the other side when a facade is dropped without a reason.
 const DROPPED: &str = "the process at the other end ended";
-
-/// Pause between two looks whether those that have not yet taken their leave still exist.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// A connection of a [`ControlServer`]; never used again within its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,19 +120,8 @@ impl Registry {
         state.open.insert(id, Open { outbox, connection });
     }
 
-    /// Waits until all connections have ended. One whose other side exists no more cannot say
-    /// that it has received everything: it ends when that is seen, not when a timeout is over.
-    async fn emptied(&self, limit: Duration) {
-        let deadline = Instant::now() + limit;
-        while !self.at_work.done(LOOK).await && Instant::now() < deadline {
-            let open: Vec<Connection> =
-                self.lock().open.values().map(|open| open.connection.clone()).collect();
-            for connection in open {
-                if is_refused_now(connection.remote_addr()).await {
-                    connection.close_as(code::CLOSED, "", Lost::Vanished);
-                }
-            }
-        }
+    fn connections(&self) -> Vec<Connection> {
+        self.lock().open.values().map(|open| open.connection.clone()).collect()
     }
 }
 
@@ -235,7 +221,7 @@ impl ControlServer {
         let (registry, limit) = (self.registry.clone(), self.flush * 2);
         let (endpoint, reason) = (self.endpoint.clone(), reason.to_string());
         self.thread.run(async move {
-            registry.emptied(limit).await;
+            all_ended(&registry.at_work, limit, || registry.connections()).await;
             endpoint.close(&reason);
         });
     }
@@ -342,7 +328,7 @@ async fn expect_greeting(connection: &Connection, reader: &mut FrameReader) -> R
 #[derive(Debug)]
 pub struct ControlClient {
     outbox: Outbox<Vec<u8>>,
-    addr: SocketAddr,
+    connection: Connection,
     at_work: AtWork,
     limit: Duration,
     thread: NetThread,
@@ -387,7 +373,7 @@ impl ControlClient {
                 || Err(ConnectError::Runtime(std::io::Error::other("the network thread ended"))),
             )?;
         let (connection, writer, reader) = ready;
-        let addr = connection.remote_addr();
+        let kept = connection.clone();
         let (outbox, queue) = Outbox::new(options.max_queued);
         let at_work = AtWork::default();
         let (budget, flush, guard) = (outbox.budget(), options.flush_timeout, at_work.enter());
@@ -401,12 +387,12 @@ impl ControlClient {
             sink(ClientEvent::Closed(lost));
             drop(guard);
         });
-        Ok(ControlClient { outbox, addr, at_work, limit: flush * 2, thread })
+        Ok(ControlClient { outbox, connection: kept, at_work, limit: flush * 2, thread })
     }
 
     /// Address of the controller.
     pub fn remote_addr(&self) -> SocketAddr {
-        self.addr
+        self.connection.remote_addr()
     }
 
     /// Queues a frame. It does not wait.
@@ -427,8 +413,9 @@ impl ControlClient {
     fn close_and_wait(&self, reason: &str) {
         self.outbox.close(reason);
         let (at_work, limit) = (self.at_work.clone(), self.limit);
+        let connection = self.connection.clone();
         self.thread.run(async move {
-            at_work.done(limit).await;
+            all_ended(&at_work, limit, || vec![connection.clone()]).await;
         });
     }
 }

@@ -25,6 +25,7 @@ mod config;
 mod connection;
 mod control;
 mod endpoint;
+mod farewell;
 mod frame;
 mod identity;
 mod key;

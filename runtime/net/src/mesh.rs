@@ -16,7 +16,9 @@ use tokio::sync::Semaphore;
 use crate::addr::BindError;
 use crate::bulk::Header;
 use crate::config::Options;
+use crate::connection::Connection;
 use crate::endpoint::{ConnectError, Endpoint};
+use crate::farewell::all_ended;
 use crate::identity::Identity;
 use crate::lost::Lost;
 use crate::outbox::{Out, Outbox, SendError};
@@ -132,13 +134,19 @@ pub struct PeerMesh {
 struct Shared {
     options: Options,
     received: Queue<Received>,
-    peers: Mutex<BTreeMap<u32, Outbox<Message>>>,
+    peers: Mutex<BTreeMap<u32, Peer>>,
     arrivals: form::Arrivals,
     at_work: AtWork,
 }
 
+#[derive(Debug)]
+struct Peer {
+    outbox: Outbox<Message>,
+    connection: Connection,
+}
+
 impl Shared {
-    fn peers(&self) -> MutexGuard<'_, BTreeMap<u32, Outbox<Message>>> {
+    fn peers(&self) -> MutexGuard<'_, BTreeMap<u32, Peer>> {
         // Nothing panics while it holds the lock.
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -207,8 +215,9 @@ impl PeerMesh {
             .unwrap_or(Err(MeshError::Ended))?;
         for link in links {
             let (outbox, queue) = Outbox::new(self.shared.options.max_queued);
-            self.shared.peers().insert(link.rank, outbox.clone());
-            self.thread.spawn(pump::run(self.shared.clone(), link, outbox.budget(), queue));
+            let (budget, connection) = (outbox.budget(), link.connection.clone());
+            self.shared.peers().insert(link.rank, Peer { outbox, connection });
+            self.thread.spawn(pump::run(self.shared.clone(), link, budget, queue));
         }
         Ok(())
     }
@@ -238,7 +247,10 @@ impl PeerMesh {
         payload: impl Into<Bytes>,
         limit: Duration,
     ) -> Result<(), SendError> {
-        let outbox = self.shared.peers().get(&peer).cloned().ok_or(SendError::Unknown)?;
+        let outbox = {
+            let peers = self.shared.peers();
+            peers.get(&peer).map(|p| p.outbox.clone()).ok_or(SendError::Unknown)?
+        };
         let payload = payload.into();
         let bytes = payload.len();
         outbox.send((header, payload), bytes, limit)
@@ -266,13 +278,14 @@ impl PeerMesh {
     }
 
     fn close_all(&self, reason: &str) {
-        for outbox in self.shared.peers().values() {
-            outbox.close(reason);
+        for peer in self.shared.peers().values() {
+            peer.outbox.close(reason);
         }
-        let (at_work, limit) = (self.shared.at_work.clone(), self.shared.options.flush_timeout * 2);
+        let (shared, limit) = (self.shared.clone(), self.shared.options.flush_timeout * 2);
         let (endpoint, reason) = (self.endpoint.clone(), reason.to_string());
         self.thread.run(async move {
-            at_work.done(limit).await;
+            let open = || shared.peers().values().map(|peer| peer.connection.clone()).collect();
+            all_ended(&shared.at_work, limit, open).await;
             endpoint.close(&reason);
         });
         self.shared.received.close();

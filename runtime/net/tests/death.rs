@@ -113,6 +113,41 @@ fn a_killed_worker_is_found_by_probe() {
     assert!(killed.elapsed() < Duration::from_millis(2500), "{:?}", killed.elapsed());
 }
 
+/// Without any probe: the one that leaves asks by itself.
+#[test]
+fn leaving_does_not_wait_for_the_dead() {
+    let options = || Options { probe: None, flush_timeout: LONG, ..control() };
+    let (server, events) = serve(&options());
+    let mut child = Killed::start(&format!("client {}", server.local_addr()));
+    events.recv_timeout(LONG).unwrap();
+    child.line("joined");
+    child.kill();
+    let begun = Instant::now();
+    server.shutdown("the run is over");
+    assert!(begun.elapsed() < LONG / 4, "server: {:?}", begun.elapsed());
+
+    let mut child = Killed::start("server 127.0.0.1:0");
+    let addr = child.line("listening");
+    let worker = identity(Role::Worker);
+    let (client, _frames) = ControlClient::connect(&addr, &worker, &options(), LONG).unwrap();
+    child.line("got Connected");
+    child.kill();
+    let begun = Instant::now();
+    client.close("done");
+    assert!(begun.elapsed() < LONG / 4, "client: {:?}", begun.elapsed());
+
+    let options = Options { probe: None, flush_timeout: LONG, ..Options::bulk() };
+    let (mesh, local) = PeerMesh::start("127.0.0.1:0", &identity(Role::Worker), &options).unwrap();
+    let mut child = Killed::start(&format!("peer {local}"));
+    let addr = child.line("listening").parse().unwrap();
+    mesh.connect_all(0, &[local, addr], LONG).unwrap();
+    mesh.recv(LONG).unwrap();
+    child.kill();
+    let begun = Instant::now();
+    mesh.close("done");
+    assert!(begun.elapsed() < LONG / 4, "mesh: {:?}", begun.elapsed());
+}
+
 #[test]
 fn a_killed_worker_is_found_by_idle_timeout() {
     let idle = Duration::from_millis(600);
