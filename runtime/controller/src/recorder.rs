@@ -317,19 +317,19 @@ impl Writer {
         if let Value::Object(fields) = fields {
             line.extend(fields);
         }
+        let before = lines.lost();
         let written = lines.write(&Value::Object(line));
-        if written.is_err() {
-            self.lose();
-        }
+        let lost = lines.lost() - before;
+        self.shared.lost.fetch_add(lost, Ordering::Relaxed);
         self.or_complain(written);
     }
 
     fn scalars(&mut self, at: f64, step: u64, values: &[(&str, f64)]) {
         let Some(events) = &mut self.events else { return self.lose() };
+        let before = events.lost();
         let written = events.scalars(Stamp { step, wall_time: at }, values);
-        if written.is_err() {
-            self.lose();
-        }
+        let lost = events.lost() - before;
+        self.shared.lost.fetch_add(lost, Ordering::Relaxed);
         self.or_complain(written);
     }
 
@@ -420,6 +420,23 @@ impl Writer {
         self.scalars(at, eval.step, &scalars);
     }
 
+    /// Records go on into a file that somebody has removed; nobody will find them there.
+    fn miss(&mut self) {
+        let gone = |path: &Path| {
+            let gone = !path.exists();
+            if gone {
+                let path = path.display();
+                self.shared.complain(format!("`{path}` was removed during the run; it is lost"));
+            }
+            gone
+        };
+        let lines_gone = self.lines.is_some() && gone(&self.run_dir.join("events.jsonl"));
+        let curves_gone = self.events.as_ref().is_some_and(|events| gone(events.path()));
+        self.lines.take_if(|_| lines_gone);
+        self.events.take_if(|_| curves_gone);
+        self.set_logs(|_| {});
+    }
+
     fn keep_spans(&mut self, step: u64, by_rank: Vec<Vec<TraceSpan>>) {
         if self.spans.len() > SPANS {
             return self.lose();
@@ -472,6 +489,7 @@ impl Writer {
         if let Some(events) = &self.events {
             self.or_complain(events.sync());
         }
+        self.miss();
     }
 }
 

@@ -440,7 +440,10 @@ impl Run {
     fn save_failed(&mut self, step: u64, why: String, out: &mut Vec<Command>) {
         self.save = None;
         self.failed_save = Some((step, why.clone()));
-        out.push(Command::Warn(Warning::SaveFailed { step, why }));
+        // At the end it is the run that fails, in these words.
+        if self.final_save_failed().is_none() {
+            out.push(Command::Warn(Warning::SaveFailed { step, why }));
+        }
     }
 }
 

@@ -172,6 +172,7 @@ fn a_failed_final_save_fails_the_run() {
         let failed = matches!(end.outcome.ended, Ended::Failed(Cause::FinalSave { step: 20, .. }));
         assert!(failed, "seed {seed}: {:?}", end.outcome);
         assert_eq!(end.outcome.checkpoint, Some(10), "seed {seed}");
+        assert!(end.save_failures.is_empty(), "seed {seed}: training does not go on");
     }
 }
 

@@ -147,12 +147,22 @@ fn parts_that_are_not_there_make_no_checkpoint() {
     assert!(left.iter().all(|n| !n.starts_with("step-")), "{left:?}");
 }
 
-/// Runs in a child, on a disk of its own that holds two checkpoints and no third.
+/// Room for two checkpoints and no third.
 #[test]
 fn a_full_disk_is_loud_and_the_last_whole_checkpoint_remains() {
+    on_a_disk_of("640k", "faults::on_a_tiny_disk");
+}
+
+#[test]
+fn records_that_a_full_disk_does_not_take_are_counted() {
+    on_a_disk_of("64k", "faults::on_a_disk_for_few_records");
+}
+
+/// Runs a test in a child, on a disk of its own.
+fn on_a_disk_of(size: &str, test: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let mount = "mount -t tmpfs -o size=640k none \"$MONARCH_TEST_ROOT\"";
-    let test = "faults::on_a_tiny_disk --exact --nocapture";
+    let mount = format!("mount -t tmpfs -o size={size} none \"$MONARCH_TEST_ROOT\"");
+    let test = format!("{test} --exact --nocapture");
     let output = std::process::Command::new("unshare")
         .args(["-rm", "sh", "-c", &format!("{mount} || exit 77; exec \"$0\" {test}")])
         .arg(std::env::current_exe().unwrap())
@@ -187,6 +197,41 @@ fn on_a_tiny_disk() {
     let whole = monarch_checkpoint::latest_whole(&root.join("r1")).unwrap();
     assert_eq!(whole.checkpoint.unwrap().manifest.step, 20);
     assert!(whole.skipped.is_empty());
+}
+
+/// Runs in a child, as the one above.
+#[test]
+fn on_a_disk_for_few_records() {
+    let Some(root) = std::env::var_os("MONARCH_TEST_ROOT") else { return };
+    let root = std::path::PathBuf::from(root);
+    let mut config = config(&root, plan(400), 1);
+    config.save_at_end = false;
+    let (result, events) = observe(&config, &mut Fakes::new(1), |_, _| {});
+    let dropped = result.unwrap().records_dropped as usize;
+    let written = crate::step_lines(&root.join("r1")).iter().filter(|l| l.0 == "step").count();
+    assert!(written < 400, "{written}");
+    // Of the lines alone; points of the curves come on top.
+    assert!(dropped >= 400 - written, "{dropped} of {written}");
+    let warned = warnings(&events).join("\n");
+    assert!(warned.contains("the disk is full; the run goes on without"), "{warned}");
+    assert!(warned.contains(&format!("{dropped} records are missing")), "{warned}");
+}
+
+#[test]
+fn records_that_somebody_removes_are_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = dir.path().join("r1/events.jsonl");
+    let mut fakes = Fakes { step_time: Duration::from_millis(1), ..Fakes::new(1) };
+    let (result, events) = observe(&config(dir.path(), plan(60), 1), &mut fakes, |event, _| {
+        if matches!(event, RunEvent::Step(s) if s.step == 30) {
+            std::fs::remove_file(&lines).unwrap();
+        }
+    });
+    let logs = result.unwrap().logs;
+    assert_eq!(logs.events, None);
+    assert!(logs.tensorboard.is_some());
+    let warned = warnings(&events).join("\n");
+    assert!(warned.contains("events.jsonl` was removed during the run"), "{warned}");
 }
 
 #[test]
