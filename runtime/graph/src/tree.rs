@@ -116,13 +116,13 @@ mod tests {
 
     #[test]
     fn eight_shards_as_drawn() {
-        assert_eq!(text(8, &[0..8]), "(((0+1)+(2+3))+((4+5)+(6+7)))");
+        assert_eq!(text(8, std::slice::from_ref(&(0..8))), "(((0+1)+(2+3))+((4+5)+(6+7)))");
     }
 
     #[test]
     fn who_holds_what_never_changes_the_tree() {
         for shards in 1..=17 {
-            let whole = text(shards, &[0..shards]);
+            let whole = text(shards, std::slice::from_ref(&(0..shards)));
             for world in 1..=shards {
                 let held: Vec<_> =
                     (0..world).map(|r| crate::rank_range(shards, world, r)).collect();
