@@ -3,6 +3,7 @@
 use crate::support::tensors::{bytes_of_f32, bytes_of_i32, write};
 use crate::support::{Outcome, Place, digits, swap};
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 /// Runs a wrong program: code 2, nothing made.
@@ -31,6 +32,10 @@ fn files_that_are_no_programs() {
     wrong(&place, &["folder.mon"], &["folder.mon", "folder"]);
     place.write("bytes.mon", [0xff, 0xfe, 0x00, 0x80]);
     wrong(&place, &["bytes.mon"], &["bytes.mon", "UTF-8"]);
+    let pipe = Command::new("mkfifo").arg(place.file("pipe.mon")).status().expect("mkfifo");
+    assert!(pipe.success());
+    wrong(&place, &["pipe.mon"], &["pipe.mon", "pipe or a device"]);
+    wrong(&place, &["/dev/zero"], &["/dev/zero", "pipe or a device"]);
     place.write("comment.mon", "# nothing but this\n");
     wrong(&place, &["comment.mon"], &["comment.mon"]);
 }
@@ -213,6 +218,10 @@ fn options_that_nobody_knows() {
     wrong(&place, &["job.mon", "--width", "64.5"], &["width", "64.5"]);
     wrong(&place, &["job.mon", "--lr", "1e400"], &["lr"]);
     wrong(&place, &["job.mon", "--workers", "0"], &["--workers"]);
+    wrong(&place, &["job.mon", "--workers", "1.5"], &["1.5", "whole number from 1"]);
+    wrong(&place, &["--resume", "job.mon"], &["--resume", "before"]);
+    let out = wrong(&place, &["job.mon", "--bogus-option", "3"], &["--bogus-option"]);
+    assert!(!out.stderr.contains("-- --bogus"), "leads nowhere: {}", out.stderr);
     wrong(&place, &["job.mon", "--workers", "9"], &["9 workers", "8 shards"]);
     wrong(&place, &["job.mon", "--workers", "99999"], &["8 shards"]);
     wrong(&place, &["job.mon", "--trace", "9..3"], &["--trace", "9..3"]);
@@ -226,6 +235,30 @@ fn options_that_nobody_knows() {
     let reserved = swap(&digits("1 epochs"), "param width", "param workers: int = 3\nparam width");
     place.write("job.mon", reserved);
     wrong(&place, &["job.mon"], &["workers"]);
+}
+
+/// What a message tells a person to type says something.
+#[test]
+fn helps_that_name_a_command_are_true() {
+    let text = digits("1 epochs");
+    let text = swap(&text, "batch = 64", "bathc = 64");
+    let text = swap(&text, "eval  { every", "eval  { evry");
+    let place = Place::with(&text);
+    let out = place.run(&["check", "job.mon"]).expect_code(2);
+    let words: Vec<&str> = out
+        .stderr
+        .split("`monarch explain ")
+        .skip(1)
+        .filter_map(|rest| rest.split('`').next())
+        .collect();
+    assert_eq!(words, ["train", "eval"], "{}", out.stderr);
+    for word in words.iter().chain(&["events", "every", "train.batch", "AdamW", "std.nn"]) {
+        let said = place.run(&["explain", word]).expect_code(0);
+        assert!(said.stdout.len() > 1, "{}", said.story());
+    }
+    place.run(&["explain", "traim"]).expect_code(2).says(&["`traim`", "`train`"]);
+    place.write("job.mon", digits("1 epochs"));
+    place.run(&["explain", "job.mon", "lr"]).expect_code(2).says(&["`train.lr`"]);
 }
 
 /// What is known and not built yet says so, at its place.

@@ -30,6 +30,7 @@ mod ops;
 mod params;
 pub mod poly;
 mod recurring;
+pub mod reference;
 pub mod registry;
 mod rules;
 mod schedule;

@@ -70,12 +70,15 @@ pub enum WorldError {
 impl fmt::Display for WorldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            WorldError::NotFound { path } if path.contains("://") => {
+                write!(f, "there is no file `{path}`; only files of this machine are read yet")
+            }
             WorldError::NotFound { path } => write!(f, "there is no file `{path}`"),
             WorldError::TooLarge { path, bytes, limit_bytes } => {
                 write!(f, "`{path}` has {bytes} bytes; at most {limit_bytes} are read")
             }
-            WorldError::Malformed { path, why } => write!(f, "`{path}` {why}"),
-            WorldError::Other { path, why } => write!(f, "`{path}` cannot be read: {why}"),
+            WorldError::Malformed { path, why } => write!(f, "`{path}`: {why}"),
+            WorldError::Other { path, why } => write!(f, "`{path}`: {why}"),
         }
     }
 }

@@ -49,8 +49,24 @@ fn from_io(path: &str, error: &std::io::Error) -> WorldError {
     let path = path.to_string();
     match error.kind() {
         ErrorKind::NotFound => WorldError::NotFound { path },
-        _ => WorldError::Other { path, why: error.to_string() },
+        _ => {
+            // `Permission denied (os error 13)`: the number says nothing more.
+            let why = error.to_string();
+            let why = why.split(" (os error").next().unwrap_or(&why).to_string();
+            WorldError::Other { path, why }
+        }
     }
+}
+
+/// Programs and data are files: opening a pipe could wait for ever, and a device has no end.
+fn only_a_file(path: &str, at: &Path) -> Result<(), WorldError> {
+    let found = std::fs::metadata(at).map_err(|e| from_io(path, &e))?;
+    let why = match found.is_dir() {
+        _ if found.is_file() => return Ok(()),
+        true => "it is a folder",
+        false => "it is no file but a pipe or a device",
+    };
+    Err(WorldError::Other { path: path.to_string(), why: why.to_string() })
 }
 
 fn from_data(path: &str, error: DataError) -> WorldError {
@@ -66,10 +82,11 @@ impl World for Disk {
     fn read(&self, path: &str, limit_bytes: u64) -> Result<Vec<u8>, WorldError> {
         let io = |e: std::io::Error| from_io(path, &e);
         let at = self.at(path);
-        if at.is_dir() {
-            let why = "it is a folder".to_string();
-            return Err(WorldError::Other { path: path.to_string(), why });
+        if path.is_empty() {
+            let why = "a file needs a name".to_string();
+            return Err(WorldError::Other { path: String::new(), why });
         }
+        only_a_file(path, &at)?;
         let file = File::open(&at).map_err(io)?;
         let bytes = file.metadata().map_err(io)?.len();
         let too_large = |bytes| WorldError::TooLarge { path: path.to_string(), bytes, limit_bytes };
@@ -91,21 +108,25 @@ impl World for Disk {
         let mut paths = Vec::with_capacity(found.len());
         for path in found {
             let path = clean(&path);
-            let text = path.to_str().ok_or_else(|| malformed("has a name not in UTF-8".into()))?;
+            let text =
+                path.to_str().ok_or_else(|| malformed("a file with a name not in UTF-8".into()))?;
             paths.push(text.to_string());
         }
         Ok(paths)
     }
 
     fn file(&self, path: &str) -> Result<DataFile, WorldError> {
+        only_a_file(path, &self.at(path))?;
         monarch_data::describe(&self.at(path)).map_err(|e| from_data(path, e))
     }
 
     fn tensors(&self, path: &str) -> Result<Vec<TensorFact>, WorldError> {
+        only_a_file(path, &self.at(path))?;
         let heads = monarch_checkpoint::tensor_heads(&self.at(path)).map_err(|e| match e {
             FileError::Io { error, .. } => from_io(path, &error),
             FileError::Damaged { what, .. } => {
-                WorldError::Malformed { path: path.to_string(), why: what }
+                let why = format!("not a whole safetensors file: {what}");
+                WorldError::Malformed { path: path.to_string(), why }
             }
             other => WorldError::Malformed { path: path.to_string(), why: other.to_string() },
         })?;
@@ -122,7 +143,9 @@ impl World for Disk {
         let chars = facts.samples * 2 + facts.left_over;
         match facts.source {
             Source::Text { vocabulary, .. } => Ok(TextFacts { chars, vocabulary }),
-            _ => Err(WorldError::Malformed { path: first.to_string(), why: "is no text".into() }),
+            _ => {
+                Err(WorldError::Malformed { path: first.to_string(), why: "it is no text".into() })
+            }
         }
     }
 }
@@ -148,6 +171,10 @@ mod tests {
         std::fs::write(folder.path().join("long.mon"), "0123456789ab").expect("written");
         assert!(matches!(disk.read("long.mon", 10), Err(WorldError::TooLarge { .. })));
         assert!(matches!(disk.tensors("long.mon"), Err(WorldError::Malformed { .. })));
+        for nothing in ["/dev/zero", "", "."] {
+            let read = disk.read(nothing, 10);
+            assert!(matches!(read, Err(WorldError::Other { .. })), "{nothing}: {read:?}");
+        }
         assert_eq!(disk.glob("*.mon").map(|f| f.len()), Ok(1));
     }
 }

@@ -102,7 +102,20 @@ fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
 }
 
 fn number(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name("N").help(help).value_parser(value_parser!(u32).range(1..))
+    Arg::new(name).long(name).value_name("N").help(help).value_parser(count)
+}
+
+/// A whole number from 1.
+fn count(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "it is a whole number from 1".to_string())
+}
+
+/// The run after `--resume`, which may be missing: then the program is taken for it.
+fn run_to_resume(text: &str) -> Result<String, String> {
+    match text.ends_with(".mon") {
+        true => Err("it is a program: write it before `--resume`".to_string()),
+        false => Ok(text.to_string()),
+    }
 }
 
 fn flag(name: &'static str, help: &'static str) -> Arg {
@@ -124,6 +137,7 @@ fn run(params: &[ParamHelp]) -> Command {
         .arg(
             text("resume", "RUN", "Go on from the last whole checkpoint (of this run, or newest)")
                 .num_args(0..=1)
+                .value_parser(run_to_resume)
                 .default_missing_value(""),
         )
         .arg(number("join", "Wait for this many workers from other machines as well"))
@@ -173,10 +187,14 @@ fn worker(params: &[ParamHelp]) -> Command {
 }
 
 fn explain() -> Command {
-    let about = "Explains a diagnostic, or where a setting of a program comes from";
+    let about = "Explains a diagnostic, a block, a part of the library or a program's settings";
     Command::new("explain")
         .about(about)
-        .arg(Arg::new("what").value_name("CODE|JOB.mon").help("`M0201`, or a program"))
+        .arg(
+            Arg::new("what")
+                .value_name("WORD|JOB.mon")
+                .help("`M0201`, `train`, `AdamW`, or a program"),
+        )
         .arg(Arg::new("setting").value_name("SETTING").help("`train.lr`"))
 }
 

@@ -1,9 +1,10 @@
-//! `monarch explain M0201` and `monarch explain JOB.mon train.lr`.
+//! `monarch explain M0201`, `monarch explain train`, `monarch explain JOB.mon train.lr`.
 
 use super::{Failure, args, out, text};
 use clap::ArgMatches;
 use monarch::front::{self, Findings};
 use monarch_check::hir::{Origin, Program, Setting};
+use monarch_check::reference;
 use monarch_diagnostic::{page, pages, suggest};
 use std::path::Path;
 
@@ -11,24 +12,35 @@ pub fn explain(matches: &ArgMatches) -> Result<(), Failure> {
     match text(matches, "what") {
         None => out::print(&list()),
         Some(path) if path.ends_with(".mon") => settings(path, text(matches, "setting")),
-        Some(code) => explain_code(code),
+        Some(word) => explain_word(word),
     }
 }
 
 fn list() -> String {
     let line = |c: &monarch_diagnostic::Page| format!("{}  {}\n", c.code, c.title);
     let codes: String = pages().iter().map(line).collect();
-    format!("{codes}\n`monarch explain CODE` shows a page with a wrong and a right program.\n")
+    format!(
+        "{codes}\n`monarch explain CODE` shows a page with a wrong and a right program;\n\
+         `monarch explain train` the settings of a block, `monarch explain std.nn` a part of the\n\
+         library, `monarch explain AdamW` a name in it, `monarch explain events` what happens.\n"
+    )
 }
 
-fn explain_code(code: &str) -> Result<(), Failure> {
-    let code = code.to_ascii_uppercase();
+fn explain_word(word: &str) -> Result<(), Failure> {
+    if let Some(text) = reference::about(word) {
+        return out::print(&text);
+    }
+    let code = word.to_ascii_uppercase();
     match page(&code) {
         Some(page) => out::print(&format!("{}\n", page.text.trim_end())),
         None => {
-            let near = suggest(&code, pages().iter().map(|c| c.code));
-            let near = near.map_or(String::new(), |n| format!("; did you mean {n}?"));
-            Err(Failure::wrong(format!("there is no diagnostic {code}{near}")))
+            let words = reference::words();
+            let known = pages().iter().map(|c| c.code).chain(words.iter().map(String::as_str));
+            let near = suggest(word, known);
+            let near = near.map_or("`monarch explain` lists the codes".to_string(), |near| {
+                format!("did you mean `{near}`?")
+            });
+            Err(Failure::wrong(format!("nothing is known about `{word}`; {near}")))
         }
     }
 }
@@ -50,9 +62,14 @@ fn settings(path: &str, wanted: Option<&str>) -> Result<(), Failure> {
     };
     if shown.is_empty() {
         let wanted = wanted.unwrap_or_default();
-        let near = suggest(wanted, program.settings.iter().map(|s| s.path.as_str()));
-        let near = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-        return Err(Failure::wrong(format!("{path} has no setting `{wanted}`{near}")));
+        let paths = || program.settings.iter().map(|s| s.path.as_str());
+        let last = wanted.rsplit('.').next().unwrap_or(wanted);
+        let same = paths().find(|p| p.rsplit('.').next() == Some(last));
+        let near = same.or_else(|| suggest(wanted, paths()));
+        let near = near.map_or(format!("`monarch explain {path}` lists them"), |near| {
+            format!("did you mean `{near}`?")
+        });
+        return Err(Failure::wrong(format!("{path} has no setting `{wanted}`; {near}")));
     }
     let lines: String = shown.iter().map(|s| line(s, &program)).collect();
     out::print(&lines)

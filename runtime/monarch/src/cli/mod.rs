@@ -11,7 +11,7 @@ mod signals;
 mod worker;
 
 use clap::ArgMatches;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ pub fn main() -> ExitCode {
         params.into_iter().filter(|p| !args::RESERVED.contains(&p.name.as_str())).collect();
     let matches = match args::command(&params).try_get_matches_from(&args) {
         Ok(matches) => matches,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(error),
     };
     let result = match matches.subcommand() {
         Some(("run", m)) => run::run(m, &params),
@@ -70,7 +70,9 @@ pub fn main() -> ExitCode {
 }
 
 /// Help goes to standard output, mistakes to standard error with code 2.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(mut error: clap::Error) -> ExitCode {
+    // No verb takes words that begin with a dash after `--`.
+    error.remove(ContextKind::Suggested);
     // Printing fails only when nobody listens any more.
     let _ = error.print();
     match error.kind() {

@@ -34,7 +34,15 @@ pub fn json_line(value: &Value) -> Result<(), Failure> {
 pub fn style() -> Style {
     let colour = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    Style { color: colour, ..Style::default() }
+    Style { color: colour, width: columns().unwrap_or(Style::default().width) }
+}
+
+/// Columns of the terminal at standard error; None for a pipe, or if it does not say.
+fn columns() -> Option<usize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: `size` outlives the call, which writes nothing but it.
+    let done = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &mut size) };
+    (done == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Shows diagnostics: as JSON on standard output, or to people on standard error.

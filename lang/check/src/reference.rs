@@ -1,0 +1,180 @@
+//! What `monarch explain WORD` says: the settings of a block, the events, a name of the library.
+
+use crate::library::MODULES;
+use crate::registry::{ACTIONS, BLOCKS, BlockDoc, EVENTS, Form, block_doc};
+use std::fmt::Write;
+
+/// What there is to know about a block (`train`), one of its settings (`train.batch`), `events`,
+/// a module (`std.nn`) or a name in one (`Linear`, `std.nn.Linear`); a setting's name alone finds all of that name.
+pub fn about(word: &str) -> Option<String> {
+    if word == "events" {
+        return Some(events());
+    }
+    if let Some(block) = block_doc(word) {
+        return Some(block_page(block));
+    }
+    if let Some((block, setting)) = word.split_once('.')
+        && let Some(block) = block_doc(block)
+        && block.setting(setting).is_some()
+    {
+        return Some(rows(block, &|name| name == setting));
+    }
+    let with: Vec<&BlockDoc> = BLOCKS.iter().filter(|b| b.setting(word).is_some()).collect();
+    if !with.is_empty() {
+        let page = |b: &&BlockDoc| format!("in `{}`:\n{}", b.name, rows(b, &|n| n == word));
+        return Some(with.iter().map(page).collect::<Vec<_>>().join("\n"));
+    }
+    if let Some((module, text)) = MODULES.iter().find(|m| m.0 == word) {
+        return Some(module_page(module, text));
+    }
+    let (module, name) = match word.rsplit_once('.') {
+        Some((module, name)) => (Some(module), name),
+        None => (None, word),
+    };
+    let wanted = MODULES.iter().filter(|m| module.is_none_or(|wanted| wanted == m.0));
+    let all = wanted.flat_map(|m| entries(m.1).into_iter().map(move |e| (m.0, e)));
+    let found: Vec<String> = all
+        .filter(|(_, e)| e.name == name)
+        .map(|(home, e)| {
+            format!("{}\n{}\nimport it with `use {home}.{}`\n", e.signature, e.doc(), e.name)
+        })
+        .collect();
+    (!found.is_empty()).then(|| found.join("\n"))
+}
+
+/// All words that [`about`] knows, for suggestions.
+pub fn words() -> Vec<String> {
+    let mut out = vec!["events".to_owned()];
+    for block in BLOCKS {
+        out.push(block.name.to_owned());
+        out.extend(block.settings.iter().map(|s| format!("{}.{}", block.name, s.name)));
+    }
+    for (module, text) in MODULES {
+        out.push((*module).to_owned());
+        out.extend(entries(text).into_iter().map(|e| e.name.to_owned()));
+    }
+    out
+}
+
+fn events() -> String {
+    format!(
+        "`on EVENT(above = ..) => ACTION` stands in a `train` block.\n\n\
+         metrics   loss, eval.loss, and eval.NAME for each metric that `eval` defines\n\
+         actions   {}\n\n\
+         not built yet: {}\n",
+        ACTIONS.join(", "),
+        EVENTS.join(" ")
+    )
+}
+
+fn block_page(block: &BlockDoc) -> String {
+    let mut out = format!("{}\n\n{}", block.doc, rows(block, &|_| true));
+    if block.functions {
+        out.push_str("\nMetrics are defined in it: `name(x: f32[B, 64], ..) = mean(..)`\n");
+    }
+    if block.hooks {
+        out.push_str("\nRules stand at its end: see `monarch explain events`\n");
+    }
+    out
+}
+
+fn rows(block: &BlockDoc, wanted: &dyn Fn(&str) -> bool) -> String {
+    let shown = || block.settings.iter().filter(|s| wanted(s.name));
+    let width = shown().map(|s| s.name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for s in shown() {
+        let form = match s.form {
+            _ if s.later => "not built yet".to_owned(),
+            Form::Value => format!("= {}", s.takes),
+            Form::Block => "{ .. }".to_owned(),
+            Form::Function => format!("({}) = ..", s.takes),
+        };
+        let default = s.default.map_or(String::new(), |d| format!(" [default: {d}]"));
+        let _ = writeln!(out, "{:width$}  {form}{default}\n{:width$}  {}", s.name, "", s.doc);
+    }
+    out
+}
+
+fn module_page(module: &str, text: &str) -> String {
+    let mut out = String::new();
+    for e in entries(text) {
+        let _ = writeln!(out, "{}\n    {}", e.signature, e.docs.first().copied().unwrap_or(""));
+    }
+    let _ = writeln!(out, "\nimport with `use {module}.NAME` or `use {module}.{{A, B}}`");
+    out
+}
+
+/// A layer or a function in a text of the library.
+struct Entry<'t> {
+    name: &'t str,
+    signature: String,
+    /// Its `##` lines.
+    docs: Vec<&'t str>,
+}
+
+impl Entry<'_> {
+    fn doc(&self) -> String {
+        self.docs.join("\n")
+    }
+}
+
+fn entries(text: &str) -> Vec<Entry<'_>> {
+    let mut out = Vec::new();
+    let mut docs = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(doc) = line.strip_prefix("##") {
+            docs.push(doc.strip_prefix(' ').unwrap_or(doc));
+            continue;
+        }
+        let rest = line.strip_prefix("op ").or_else(|| line.strip_prefix("layer "));
+        if let Some(rest) = rest {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let name = rest.get(..end.unwrap_or(rest.len())).unwrap_or("");
+            let mut signature = line.to_owned();
+            while open_brackets(&signature) {
+                let Some(more) = lines.next() else { break };
+                signature.push('\n');
+                signature.push_str(more);
+            }
+            let signature = signature.trim_end_matches([' ', '{']).to_owned();
+            out.push(Entry { name, signature, docs: std::mem::take(&mut docs) });
+        }
+        docs.clear();
+    }
+    out
+}
+
+/// Whether a signature goes on on the next line.
+fn open_brackets(text: &str) -> bool {
+    text.matches('(').count() > text.matches(')').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_promised_is_explained() {
+        for word in words() {
+            let said = about(&word).unwrap_or_default();
+            assert!(!said.trim().is_empty(), "nothing about {word}");
+            for line in said.lines() {
+                assert!(line.chars().count() <= 96, "{word}: {line}");
+            }
+        }
+        let train = about("train").unwrap_or_default();
+        for setting in block_doc("train").map_or(&[][..], |b| b.settings) {
+            assert!(train.contains(setting.name), "{}", setting.name);
+        }
+        let adam = about("AdamW").unwrap_or_default();
+        assert!(adam.contains("decay: float = 0.01, clip: float = none\n) -> optimizer"), "{adam}");
+        assert!(adam.contains("decoupled") && adam.contains("use std.optim.AdamW"), "{adam}");
+        let linear = about("std.nn.Linear").unwrap_or_default();
+        assert!(linear.starts_with("layer Linear[I, O](bias: bool = false)\n"), "{linear}");
+        let every = about("every").unwrap_or_default();
+        assert!(every.contains("in `eval`:") && every.contains("in `checkpoint`:"), "{every}");
+        assert_eq!(about("Lineal"), None);
+        assert_eq!(about("std.loss.Linear"), None);
+    }
+}
