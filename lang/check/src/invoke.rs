@@ -484,6 +484,14 @@ impl Checker<'_> {
             }
         };
         d = d.label(param.span, format!("takes {wanted}"));
+        // A model of the wrong size does not fit its loss, and so none of its metrics.
+        let same = |o: &Diagnostic| {
+            let second = |d: &Diagnostic| d.labels.get(1).map(|l| l.span);
+            o.code == d.code && o.title == d.title && second(o) == second(&d)
+        };
+        if cx.layer.is_none() && self.diagnostics.iter().any(same) {
+            return None;
+        }
         self.report(d);
         None
     }

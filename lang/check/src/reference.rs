@@ -5,7 +5,8 @@ use crate::registry::{ACTIONS, BLOCKS, BlockDoc, EVENTS, Form, block_doc};
 use std::fmt::Write;
 
 /// What there is to know about a block (`train`), one of its settings (`train.batch`), `events`,
-/// a module (`std.nn`) or a name in one (`Linear`, `std.nn.Linear`); a setting's name alone finds all of that name.
+/// a module (`std.nn`) or a name in one (`Linear`, `std.nn.Linear`); a setting's name alone finds
+/// all of that name.
 pub fn about(word: &str) -> Option<String> {
     if word == "events" {
         return Some(events());
@@ -98,7 +99,7 @@ fn rows(block: &BlockDoc, wanted: &dyn Fn(&str) -> bool) -> String {
 fn module_page(module: &str, text: &str) -> String {
     let mut out = String::new();
     for e in entries(text) {
-        let _ = writeln!(out, "{}\n    {}", e.signature, e.docs.first().copied().unwrap_or(""));
+        let _ = writeln!(out, "{}\n  {}", e.signature, e.docs.first().copied().unwrap_or(""));
     }
     let _ = writeln!(out, "\nimport with `use {module}.NAME` or `use {module}.{{A, B}}`");
     out
@@ -128,9 +129,8 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
             continue;
         }
         let rest = line.strip_prefix("op ").or_else(|| line.strip_prefix("layer "));
-        if let Some(rest) = rest {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            let name = rest.get(..end.unwrap_or(rest.len())).unwrap_or("");
+        if rest.is_some() {
+            let name = names(line).next().unwrap_or("");
             let mut signature = line.to_owned();
             while open_brackets(&signature) {
                 let Some(more) = lines.next() else { break };
@@ -143,6 +143,15 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         docs.clear();
     }
     out
+}
+
+/// The names that a text of the library defines.
+pub(crate) fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let rest = line.strip_prefix("op ").or_else(|| line.strip_prefix("layer "))?;
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        rest.get(..end.unwrap_or(rest.len()))
+    })
 }
 
 /// Whether a signature goes on on the next line.
@@ -160,7 +169,7 @@ mod tests {
             let said = about(&word).unwrap_or_default();
             assert!(!said.trim().is_empty(), "nothing about {word}");
             for line in said.lines() {
-                assert!(line.chars().count() <= 96, "{word}: {line}");
+                assert!(line.chars().count() <= 100, "{word}: {line}");
             }
         }
         let train = about("train").unwrap_or_default();

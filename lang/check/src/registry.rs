@@ -200,6 +200,36 @@ pub const ACTIONS: &[&str] = &["stop", "checkpoint"];
 /// All blocks with settings of their own.
 pub const BLOCKS: &[BlockDoc] = &[CHECKPOINT, CLUSTER, DATA, EVAL, MODEL, SWEEP, TRAIN];
 
+/// What settings and arguments are called elsewhere, and here.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("accumulation", "accumulate"),
+    ("criterion", "loss"),
+    ("dataset", "data"),
+    ("dim", "over"),
+    ("epochs", "until"),
+    ("grad_clip", "clip"),
+    ("learning_rate", "lr"),
+    ("max_epochs", "until"),
+    ("max_grad_norm", "clip"),
+    ("max_steps", "until"),
+    ("num_epochs", "until"),
+    ("num_workers", "workers"),
+    ("objective", "loss"),
+    ("save", "checkpoint"),
+    ("scheduler", "lr"),
+    ("schedule", "lr"),
+    ("steps", "until"),
+    ("valid", "eval"),
+    ("validation", "eval"),
+    ("weight_decay", "decay"),
+];
+
+/// The one of `names` that a name from elsewhere means.
+pub fn from_elsewhere<'n>(name: &str, mut names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let here = ELSEWHERE.iter().find(|e| e.0.eq_ignore_ascii_case(name))?.1;
+    names.find(|n| *n == here)
+}
+
 impl BlockDoc {
     pub fn setting(&self, name: &str) -> Option<&'static SettingDoc> {
         self.settings.iter().find(|s| s.name == name)

@@ -2,7 +2,7 @@
 
 use crate::World;
 use crate::load::{Loaded, Target};
-use crate::registry::LATER_NAMES;
+use crate::registry::{LATER_NAMES, from_elsewhere};
 use monarch_diagnostic::{Diagnostic, suggest};
 use monarch_graph::Span;
 use monarch_syntax::ast::{self, Ident, ItemKind};
@@ -423,6 +423,9 @@ impl<'a> Checker<'a> {
         if self.library_home(&name.name).is_some() && self.has_broken_import(file) {
             return;
         }
+        if self.in_broken_import(file, &name.name) {
+            return;
+        }
         let d = Diagnostic::error("M0106", format!("nothing here is called `{}`", name.name))
             .label(name.span, "unknown name");
         let few = self.diagnostics.len() < MAX_SUGGESTIONS;
@@ -431,9 +434,12 @@ impl<'a> Checker<'a> {
         let near = suggest(&name.name, more.iter().copied().chain(self.visible(file)).take(most));
         let d = match near {
             Some(near) => d.fix(format!("did you mean `{near}`?"), name.span, near),
-            None => match home {
-                Some(module) => d.help(format!("add `use {module}.{}`", name.name)),
-                None => d.help("define it, import it with `use`, or correct its spelling"),
+            None => match (home, self.library_near(&name.name)) {
+                (Some(module), _) => d.help(format!("add `use {module}.{}`", name.name)),
+                (None, Some((module, near))) if few => {
+                    d.help(format!("did you mean `{near}`? add `use {module}.{near}`"))
+                }
+                _ => d.help("define it, import it with `use`, or correct its spelling"),
             },
         };
         self.report(d);
@@ -448,6 +454,29 @@ impl<'a> Checker<'a> {
             }),
             _ => false,
         })
+    }
+
+    /// Whether a name stands in something at the top level that did not parse and may be an import.
+    fn in_broken_import(&self, file: u32, name: &str) -> bool {
+        let items = &self.loaded.files[file as usize].ast.items;
+        items.iter().any(|item| {
+            let ItemKind::Broken(broken) = &item.kind else { return false };
+            let import = broken.keyword.as_ref().is_none_or(|k| IMPORTS.contains(&&*k.name));
+            let text = self.loaded.sources.slice(broken.span);
+            let words = || text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            import && text.len() < 10_000 && words().any(|word| word == name)
+        })
+    }
+
+    /// What the library has under nearly this name.
+    fn library_near(&self, name: &str) -> Option<(&'static str, &'static str)> {
+        let all = || {
+            let texts =
+                crate::library::MODULES.iter().filter(|m| m.0 != crate::library::TEST_PRELUDE);
+            texts.flat_map(|m| crate::reference::names(m.1).map(move |n| (m.0, n)))
+        };
+        let near = suggest(name, all().map(|n| n.1))?;
+        all().find(|n| n.1 == near)
     }
 
     /// The module of the library that defines a name, looked for in its texts.
@@ -486,7 +515,8 @@ pub(crate) fn with_near<'s>(
     all: impl Iterator<Item = &'s str> + Clone,
     there_are: &str,
 ) -> Diagnostic {
-    match suggest(&name.name, all.clone()) {
+    let near = from_elsewhere(&name.name, all.clone()).or_else(|| suggest(&name.name, all.clone()));
+    match near {
         Some(near) => d.fix(format!("did you mean `{near}`?"), name.span, near),
         None => {
             let all: Vec<&str> = all.collect();

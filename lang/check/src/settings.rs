@@ -1,7 +1,7 @@
 //! Settings of a block: only known ones, each once, each in its form.
 
 use crate::hir::{Origin, Setting, Unit, Value};
-use crate::registry::{BlockDoc, Form, SettingDoc};
+use crate::registry::{BlockDoc, Form, SettingDoc, from_elsewhere};
 use crate::scope::Checker;
 use crate::statics::{show, type_of};
 use monarch_diagnostic::{Diagnostic, suggest};
@@ -207,7 +207,8 @@ impl<'a> Checker<'a> {
         let names = doc.settings.iter().map(|s| s.name);
         let n = doc.settings.len();
         let all = format!("`monarch explain {}` lists all {n}", doc.name);
-        let near = suggest(&name.name, names.clone());
+        let near = from_elsewhere(&name.name, names.clone())
+            .or_else(|| suggest(&name.name, names.clone()));
         self.report(match near {
             Some(near) => d.fix(format!("did you mean `{near}`? {all}"), name.span, near),
             None => d.help(format!("settings: {}", names.collect::<Vec<_>>().join(", "))),
@@ -257,9 +258,14 @@ impl<'a> Checker<'a> {
         let takes = doc.setting(name).map_or("", |s| s.takes);
         let at = block.name.as_ref().map_or(block.kind.span, |n| block.kind.span.to(n.span));
         self.report(
-            Diagnostic::error("M0109", title)
-                .label(at, format!("`{name}` is needed"))
-                .help(format!("it takes {takes}")),
+            Diagnostic::error("M0109", title).label(at, format!("`{name}` is needed")).help(
+                match doc.setting(name).map(|s| s.form) {
+                    Some(Form::Function) => {
+                        format!("write `{name}(x: f32[B, ..], ..) = ..`, with columns of the data")
+                    }
+                    _ => format!("it takes {takes}"),
+                },
+            ),
         );
     }
 
@@ -316,7 +322,8 @@ impl<'a> Checker<'a> {
 /// The setting that a name was meant to be: itself in another form, or the nearest one.
 fn meant(doc: &BlockDoc, name: &Ident) -> Option<&'static str> {
     let own = doc.setting(&name.name).map(|s| s.name);
-    own.or_else(|| suggest(&name.name, doc.settings.iter().map(|s| s.name)))
+    let names = || doc.settings.iter().map(|s| s.name);
+    own.or_else(|| from_elsewhere(&name.name, names())).or_else(|| suggest(&name.name, names()))
 }
 
 pub(crate) fn last(path: &str) -> &str {

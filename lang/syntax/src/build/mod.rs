@@ -271,6 +271,14 @@ impl<'t> Builder<'t> {
             let title = "a choice is written `if a { b } else { c }`";
             return Some(Diagnostic::error("M0012", title).label(span, "`if` comes first"));
         }
+        if token.text(self.text) == "." && before.ends_with('"') {
+            let line = before.get(lex::line_start(self.text, token.start)..).unwrap_or("");
+            if line.starts_with("use ") {
+                let diagnostic = Diagnostic::error("M0001", "a file is imported as a whole");
+                let help = "write `use \"file.mon\" as name`, and then `name.Layer`";
+                return Some(diagnostic.label(span, "no names here").help(help));
+            }
+        }
         let prefixed = before.ends_with(|c: char| c.is_ascii_alphanumeric());
         if token.tok == lex::Tok::Str && prefixed {
             let title = "a string has no letters in front of it";
