@@ -66,7 +66,9 @@ pub(crate) fn set_up(
         _ => None,
     };
     let settings = Settings { attach: CONNECT, stop: stop.clone(), ..Settings::default() };
-    let apart = world > 1 && plan.overlap;
+    // The only bucket is whole when backward is over: nothing is left that it could run under, and
+    // another thread would have to be woken for it.
+    let apart = world > 1 && plan.overlap && plan.buckets.len() > 1;
     let wires = Wires { links, layout: layout.clone(), lanes: threads, settings, bulk };
     let (opened, pool) = Opened::open(wires, apart)?;
     let copies = layout.copies(threads) * layout.slab() * 4;
