@@ -81,35 +81,7 @@ impl<'a> Checker<'a> {
                     return None;
                 }
             };
-            let value = self.plain_value(file, &arg.value)?;
-            let number = match &value {
-                Value::Quantity(q) if q.unit == Unit::Share => Some(q.amount),
-                other => other.number(),
-            };
-            match number {
-                Some(n) if shares.contains(&event) && !(0.0..=1.0).contains(&n) => {
-                    let title = format!("`{event}` is a share, and never {}", show(&value));
-                    let d = Diagnostic::error("M0112", title).label(arg.value.span, "out of reach");
-                    let text = self.loaded.sources.slice(arg.value.span);
-                    let share = format!("{text}%");
-                    self.report(match matches!(value, Value::Quantity(_)) || n < 0.0 {
-                        true => d.help("it lies between 0% and 100%"),
-                        false => {
-                            d.fix(format!("did you mean `{share}`?"), arg.value.span, share.clone())
-                        }
-                    });
-                    return None;
-                }
-                Some(n) => *slot = Some(n),
-                None => {
-                    let title = format!("a bound is a number or a share, not {}", show(&value));
-                    self.report(
-                        Diagnostic::error("M0103", title)
-                            .label(arg.value.span, type_of(&value).noun()),
-                    );
-                    return None;
-                }
-            }
+            *slot = Some(self.bound(file, &event, &arg.value, shares)?);
         }
         if above.is_none() && below.is_none() {
             self.report(
@@ -120,6 +92,33 @@ impl<'a> Checker<'a> {
             return None;
         }
         Some(Rule { metric: event, above, below, action: action?, span: hook.span })
+    }
+
+    /// The number a metric is compared with.
+    fn bound(&mut self, file: u32, event: &str, expr: &Expr, shares: &[String]) -> Option<f64> {
+        let value = self.plain_value(file, expr)?;
+        let number = match &value {
+            Value::Quantity(q) if q.unit == Unit::Share => Some(q.amount),
+            other => other.number(),
+        };
+        let Some(n) = number else {
+            let title = format!("a bound is a number or a share, not {}", show(&value));
+            let d = Diagnostic::error("M0103", title);
+            self.report(d.label(expr.span, type_of(&value).noun()));
+            return None;
+        };
+        if (0.0..=1.0).contains(&n) || !shares.iter().any(|s| s == event) {
+            return Some(n);
+        }
+        let title = format!("`{event}` is a share, and never {}", show(&value));
+        let d = Diagnostic::error("M0112", title).label(expr.span, "out of reach");
+        let share = format!("{}%", self.loaded.sources.slice(expr.span));
+        let percent = (1.0..=100.0).contains(&n) && !matches!(value, Value::Quantity(_));
+        self.report(match percent {
+            true => d.fix(format!("did you mean `{share}`?"), expr.span, share),
+            false => d.help("it lies between 0% and 100%"),
+        });
+        None
     }
 
     fn rule_arg(&mut self, arg: &ast::Arg) {
