@@ -11,9 +11,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Lines of a worker's standard error that are kept for a failure's message.
 const TAIL_LINES: usize = 20;
+/// How long a worker's last lines are waited for once it has ended.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Starts `monarch worker` processes of the running binary.
 pub struct Processes {
@@ -74,9 +77,26 @@ impl WorkerProcess {
         self.child.id()
     }
 
+    /// Waits for the last words. A process that it has started may hold the other end open, so
+    /// the wait is bounded.
     fn join_reader(&mut self) {
-        if let Some(reader) = self.reader.take() {
+        let Some(reader) = self.reader.take() else { return };
+        let deadline = Instant::now() + LAST_WORDS;
+        while !reader.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if reader.is_finished() {
+            // It has only kept lines; a panic there has nothing to add.
             let _ = reader.join();
+        }
+    }
+
+    /// Ends it and what it has started: they are a process group of their own.
+    fn kill_group(&mut self) {
+        if let Ok(group) = i32::try_from(self.child.id()) {
+            // SAFETY: sends a signal; takes no pointers. The group's number is not reused before
+            // the child is reaped.
+            unsafe { libc::kill(-group, libc::SIGKILL) };
         }
     }
 }
@@ -98,8 +118,7 @@ impl Child for WorkerProcess {
 
     fn kill(&mut self) {
         if self.try_wait().is_none() {
-            // Failing means that it has ended meanwhile.
-            let _ = self.child.kill();
+            self.kill_group();
         }
     }
 
@@ -167,6 +186,17 @@ mod tests {
         let mut process = WorkerProcess::spawn(shell("read k; cat; exit 0"), "x").unwrap();
         process.release();
         assert_eq!(ended(&mut process), "exit code 0");
+    }
+
+    #[test]
+    fn what_a_worker_left_behind_holds_nobody_up() {
+        let script = "read k; sleep 600 & echo gone >&2; exit 0";
+        let mut process = WorkerProcess::spawn(shell(script), "x").unwrap();
+        let start = Instant::now();
+        assert_eq!(ended(&mut process), "exit code 0");
+        assert!(start.elapsed() < Duration::from_secs(60));
+        assert_eq!(process.stderr_tail(), ["gone"]);
+        process.kill_group();
     }
 
     #[test]
