@@ -124,9 +124,12 @@ fn during_an_evaluation_and_at_once() {
     running.until("warning", |e| e["event"] == "warning");
     running.signal(libc::SIGINT);
     let out = running.finish().expect_code(130);
-    assert_eq!(out.of("eval").count(), 0, "{}", out.story());
     let saved = checkpoint::steps(&slow.run_dir("stopped")).pop().expect("a checkpoint");
-    assert!(saved == 2 || saved == 4, "{}", out.story());
+    // On a busy machine the second word may come when the first has been obeyed.
+    match out.of("eval").count() {
+        0 => assert!(saved == 2 || saved == 4, "{}", out.story()),
+        _ => assert_eq!(saved, 5, "{}", out.story()),
+    }
     out.says(&["interrupted", &format!("step-00000000{saved}")]);
     slow.ends_as_undisturbed();
 }
