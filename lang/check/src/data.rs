@@ -513,11 +513,16 @@ impl<'a> Checker<'a> {
             other => {
                 let title =
                     format!("a part of a set is a share, not {}", crate::statics::show(&other));
-                self.report(
-                    Diagnostic::error("M0103", title)
-                        .label(value.span, crate::statics::type_of(&other).noun())
-                        .help("write `80%`"),
-                );
+                let d = Diagnostic::error("M0103", title)
+                    .label(value.span, crate::statics::type_of(&other).noun());
+                self.report(match other.number().filter(|n| (0.0..=1.0).contains(n)) {
+                    Some(n) => {
+                        // Shares are written with few digits: 0.55 * 100 is not 55 in binary.
+                        let share = format!("{}%", (n * 1e8).round() / 1e6);
+                        d.fix(format!("write `{share}`"), value.span, share)
+                    }
+                    None => d.help("write `80%`"),
+                });
                 None
             }
         }

@@ -67,6 +67,10 @@ impl Scope {
         self.by_name.get(name).map(|i| &self.names[*i].1)
     }
 
+    fn get_mut(&mut self, name: &str) -> Option<&mut Named> {
+        self.by_name.get(name).map(|i| &mut self.names[*i].1)
+    }
+
     fn insert(&mut self, name: &str, named: Named) {
         self.by_name.insert(name.to_owned(), self.names.len());
         self.names.push((name.to_owned(), named));
@@ -147,6 +151,11 @@ impl<'a> Checker<'a> {
                     .label(at, format!("{how} here"))
                     .help("give one of them another name"),
             );
+            // Which one is meant is open: uses are no mistakes of their own.
+            if let Some(old) = self.scopes[file as usize].get_mut(&name.name) {
+                old.entity = Entity::Broken;
+                old.used.set(true);
+            }
             return;
         }
         let used = Cell::new(false);

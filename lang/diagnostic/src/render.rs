@@ -52,7 +52,7 @@ pub fn render(diagnostic: &Diagnostic, sources: &Sources, style: Style) -> Strin
     let head = format!("{} {}", diagnostic.code, symbol(diagnostic.severity));
     let _ = write!(out, "{} {}", paint.severity(&head), paint.bold(&one_line(&diagnostic.title)));
     if let Some(first) = labels.first() {
-        let place = format!("╭ {}", sources.place(first.span));
+        let place = format!("╭ {}", harmless(&sources.place(first.span)));
         let _ = write!(out, "   {}", paint.dim(&place));
     }
     out.push('\n');
@@ -62,7 +62,7 @@ pub fn render(diagnostic: &Diagnostic, sources: &Sources, style: Style) -> Strin
         let here = labels.iter().filter(|label| label.span.file == file);
         if n > 0 {
             let place = here.clone().next().map(|label| sources.place(label.span));
-            let place = format!("╭ {}", place.unwrap_or_default());
+            let place = format!("╭ {}", harmless(&place.unwrap_or_default()));
             let _ = writeln!(out, "{pad}{}", paint.dim(&place));
         }
         let mut lines: BTreeMap<u32, Vec<&Label>> = BTreeMap::new();
@@ -95,8 +95,42 @@ fn symbol(severity: Severity) -> char {
     }
 }
 
+/// A text of ours, in which a name or a string of the program may stand: on one line, without what
+/// would move the cursor, and with very long words cut.
 fn one_line(text: &str) -> String {
-    text.replace(['\n', '\r'], " ")
+    let mut out = String::with_capacity(text.len());
+    let mut word = 0;
+    for c in text.chars() {
+        word = if c.is_whitespace() { 0 } else { word + 1 };
+        match c {
+            '\n' | '\r' => out.push(' '),
+            _ if word > MAX_WORD + 1 => {}
+            _ if word > MAX_WORD => out.push('…'),
+            _ => out.push(picture(c).unwrap_or(c)),
+        }
+    }
+    out
+}
+
+/// The name of a file may hold anything.
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| picture(c).unwrap_or(c)).collect()
+}
+
+/// Longest word of a program that a title repeats, in characters.
+const MAX_WORD: usize = 200;
+
+/// What stands for a character that would move the cursor or reorder the line.
+fn picture(c: char) -> Option<char> {
+    match c {
+        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32),
+        '\x7f'..='\u{9f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' => Some('\u{fffd}'),
+        _ => None,
+    }
 }
 
 /// The files of the labels, in the order in which they come up.
@@ -116,6 +150,7 @@ fn helps(out: &mut String, diagnostic: &Diagnostic, pad: &str, paint: Paint) {
         let last = n + 1 == count;
         let (corner, bar) = if last { ("╰", " ") } else { ("├", "│") };
         for (m, line) in help.text.lines().enumerate() {
+            let line = one_line(line);
             let _ = match m {
                 0 => writeln!(out, "{pad}{} {line}", paint.dim(&format!("{corner} help:"))),
                 _ => writeln!(out, "{pad}{}       {line}", paint.dim(bar)),
@@ -295,14 +330,10 @@ fn cells(text: &str, from: usize) -> (Vec<Cell>, usize) {
                 let count = TAB - column % TAB;
                 (Shown::Spaces(count), count)
             }
-            // Characters that would move the cursor or reorder the line are shown as pictures.
-            '\0'..='\x1f' => (Shown::Char(char::from_u32(0x2400 + c as u32).unwrap_or('?')), 1),
-            '\x7f'..='\u{9f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' => (Shown::Char('\u{fffd}'), 1),
-            _ => (Shown::Char(c), c.width().unwrap_or(0)),
+            _ => match picture(c) {
+                Some(instead) => (Shown::Char(instead), 1),
+                None => (Shown::Char(c), c.width().unwrap_or(0)),
+            },
         };
         cells.push(Cell { offset: from + offset, column, shown });
         column += width;

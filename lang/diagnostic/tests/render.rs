@@ -276,3 +276,20 @@ fn miette_sees_the_same() {
     let related: Vec<_> = report.related().unwrap().collect();
     assert_eq!((related.len(), related[0].to_string()), (1, "that".to_owned()));
 }
+
+/// Names, strings and paths of a program stand in our own words too.
+#[test]
+fn what_a_title_repeats_cannot_move_the_cursor() {
+    let mut sources = Sources::new();
+    let file = sources.add("a\u{1b}[2Jb.mon", "x = 1\n");
+    let long = "b".repeat(5000);
+    let d = Diagnostic::error("M0101", format!("no `\u{1b}[31m{long}`, \u{202e}\r\nor"))
+        .label(Span::new(file, 0, 1), "\u{7}here")
+        .help("did you mean `\u{1b}[0m`?\nor \u{202e}");
+    let shown = render(&d, &sources, Style::default());
+    let first = shown.lines().next().unwrap();
+    assert!(first.contains("no `␛[31mbbb") && first.contains("b… \u{fffd}  or"), "{first}");
+    assert!(first.ends_with("╭ a␛[2Jb.mon:1:1"), "{first}");
+    assert!(first.chars().count() < 300);
+    assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}', '\r']), "{shown}");
+}
