@@ -8,6 +8,9 @@ use crate::Cause;
 pub(crate) struct Fault {
     since_ns: u64,
     heard: Vec<Cause>,
+    /// Ranks that were not started here: of their end nothing more is heard than that they are
+    /// gone.
+    guests: Vec<u32>,
 }
 
 /// How much a cause explains; less is better.
@@ -23,8 +26,8 @@ fn rank(cause: &Cause) -> u32 {
 }
 
 impl Fault {
-    pub fn new(now_ns: u64, cause: Cause) -> Fault {
-        Fault { since_ns: now_ns, heard: vec![cause] }
+    pub fn new(now_ns: u64, cause: Cause, guests: Vec<u32>) -> Fault {
+        Fault { since_ns: now_ns, heard: vec![cause], guests }
     }
 
     pub fn hear(&mut self, cause: Cause) {
@@ -56,11 +59,13 @@ impl Fault {
     /// True when waiting any longer would not make the cause clearer.
     pub fn settled(&self, now_ns: u64, settle_ns: u64) -> bool {
         let waited = now_ns.saturating_sub(self.since_ns);
-        match self.best().and_then(|place| self.heard.get(place)).map(rank) {
-            // It may still turn out that this worker had said why.
-            Some(0 | 1) => waited >= settle_ns / 10,
-            _ => waited >= settle_ns,
-        }
+        let best = self.best().and_then(|place| self.heard.get(place));
+        let told = best.is_some_and(|cause| match cause {
+            Cause::Lost { rank, .. } => self.guests.contains(rank),
+            cause => rank(cause) <= 1,
+        });
+        // It may still turn out that this worker had said why.
+        waited >= if told { settle_ns / 10 } else { settle_ns }
     }
 
     pub fn into_cause(mut self) -> Cause {
@@ -95,7 +100,7 @@ mod tests {
         let orders =
             [[&a, &b, &c], [&a, &c, &b], [&b, &a, &c], [&b, &c, &a], [&c, &a, &b], [&c, &b, &a]];
         let mut found = orders.map(|order| {
-            let mut fault = Fault::new(0, order[0].clone());
+            let mut fault = Fault::new(0, order[0].clone(), Vec::new());
             fault.hear(order[1].clone());
             fault.hear(order[2].clone());
             fault.into_cause()
@@ -119,6 +124,18 @@ mod tests {
     #[test]
     fn a_survivor_that_leaves_after_its_complaint_is_not_the_cause() {
         assert_eq!(cause([report(0, Some(1)), exited(0, false), lost(1)]), lost(1));
+    }
+
+    #[test]
+    fn the_loss_of_a_guest_is_all_that_will_be_heard() {
+        let settled = |fault: &Fault| [99, 100, 999, 1000].map(|ns| fault.settled(ns, 1000));
+        let mut fault = Fault::new(0, report(0, Some(1)), vec![1]);
+        assert_eq!(settled(&fault), [false, false, false, true]);
+        fault.hear(lost(1));
+        assert_eq!(settled(&fault), [false, true, true, true]);
+        // One that was started here has a story to tell.
+        let fault = Fault::new(0, lost(1), vec![0]);
+        assert_eq!(settled(&fault), [false, false, false, true]);
     }
 
     #[test]

@@ -294,7 +294,11 @@ impl Scheduler {
         match &mut self.phase {
             Phase::Failing(fault) => fault.hear(cause),
             Phase::Committing(_) | Phase::Concluded => {}
-            _ => self.enter(now_ns, Phase::Failing(Fault::new(now_ns, cause))),
+            _ => {
+                let guests = (0..).zip(&self.workers).filter(|(_, w)| w.slot.is_none());
+                let guests = guests.map(|(rank, _)| rank).collect();
+                self.enter(now_ns, Phase::Failing(Fault::new(now_ns, cause, guests)));
+            }
         }
     }
 
