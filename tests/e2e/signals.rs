@@ -46,6 +46,23 @@ fn twice_stops_at_once() {
     out.says(&["stopping now", "interrupted after step"]);
 }
 
+/// Ctrl-Z stops the controller alone; its workers wait for it, however long it takes.
+#[test]
+fn a_controller_that_sleeps_loses_nothing() {
+    let place = Place::with(&endless());
+    let mut running = place.begin(&["--workers", "2"]);
+    running.until_step(10);
+    running.signal(libc::SIGSTOP);
+    // Longer than a silent controller on another machine would be waited for.
+    std::thread::sleep(monarch_controller::PATIENCE_AFAR + Duration::from_secs(1));
+    running.signal(libc::SIGCONT);
+    // The steps of the window that was open then end before these.
+    running.until_step(3_000);
+    running.signal(libc::SIGINT);
+    let out = running.finish().expect_code(130);
+    assert_eq!(out.last("finished")["why"], "interrupted; all is saved");
+}
+
 #[test]
 fn before_the_first_step() {
     let place = Place::with(&endless());

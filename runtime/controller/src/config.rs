@@ -3,6 +3,7 @@ use monarch_net::ClusterKey;
 use monarch_sched::{Config, Timeouts, Transport};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Everything that a run needs but its workers.
 #[derive(Clone)]
@@ -37,7 +38,16 @@ pub struct Network {
     /// `HOST:PORT`; port 0 takes a free one.
     pub listen: String,
     pub key: ClusterKey,
+    /// Silence after which a connection counts as lost, at most an hour. Workers of this machine
+    /// show their death by other signs; with patience there, a controller that a person stops
+    /// for a while (Ctrl-Z) loses nothing.
+    pub patience: Duration,
 }
+
+/// Patience with workers of other machines.
+pub const PATIENCE_AFAR: Duration = Duration::from_secs(5);
+/// Patience between processes of one machine.
+pub const PATIENCE_HERE: Duration = Duration::from_secs(3600);
 
 /// The checkpoint to go on from, which is whole and fits the plan.
 #[derive(Clone, Debug, PartialEq)]

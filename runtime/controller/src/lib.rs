@@ -28,7 +28,7 @@ mod summary;
 mod words;
 
 pub use children::{Child, ChildExit, Launcher, Seat};
-pub use config::{Network, Resume, RunConfig};
+pub use config::{Network, PATIENCE_AFAR, PATIENCE_HERE, Resume, RunConfig};
 pub use control::{ControlHandle, ControlInbox, ControlRequest, control};
 pub use event::{
     CheckpointEvent, EvalEvent, Observer, RunEvent, StartedEvent, StepEvent, WorkerEvent,

@@ -129,11 +129,11 @@ fn listen(config: &RunConfig, inbox: &Sender<Input>) -> Result<Option<ControlSer
     let Some(network) = &config.network else { return Ok(None) };
     let identity = Identity::new(&network.key, Role::Controller);
     let inbox = inbox.clone();
-    let server =
-        ControlServer::start_with(&network.listen, &identity, &Options::default(), move |event| {
-            // Nobody listens any more once the run is over.
-            let _ = inbox.send(Input::Net(event));
-        });
+    let options = Options { idle_timeout: network.patience, ..Options::default() };
+    let server = ControlServer::start_with(&network.listen, &identity, &options, move |event| {
+        // Nobody listens any more once the run is over.
+        let _ = inbox.send(Input::Net(event));
+    });
     server.map(Some).map_err(|e| RunError::new(4, e.to_string()))
 }
 

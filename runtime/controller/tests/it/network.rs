@@ -79,7 +79,11 @@ fn networked(dir: &std::path::Path, steps: u64, workers: u32) -> monarch_control
     let mut config = config(dir, plan, workers);
     config.save_at_end = false;
     let key = ClusterKey::generate().unwrap();
-    config.network = Some(Network { listen: "127.0.0.1:0".into(), key });
+    config.network = Some(Network {
+        listen: "127.0.0.1:0".into(),
+        key,
+        patience: monarch_controller::PATIENCE_AFAR,
+    });
     config
 }
 

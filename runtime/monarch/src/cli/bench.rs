@@ -128,7 +128,11 @@ fn config(scratch: &Scratch, job: Job, workers: u32) -> Result<RunConfig, Failur
     let key = monarch_net::ClusterKey::generate().map_err(|e| Failure::run(e.to_string()))?;
     let mut config = RunConfig::new(job.plan, job.hash, "bench", scratch.path.join("run"), workers);
     let listen = "127.0.0.1:0".to_string();
-    config.network = Some(monarch_controller::Network { listen, key });
+    config.network = Some(monarch_controller::Network {
+        listen,
+        key,
+        patience: monarch_controller::PATIENCE_HERE,
+    });
     config.save_at_end = false;
     Ok(config)
 }

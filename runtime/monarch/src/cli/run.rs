@@ -9,7 +9,8 @@ use monarch::resume;
 use monarch::run_id::{self, Claim};
 use monarch_check::ParamHelp;
 use monarch_controller::{
-    Network, Observer, Resume, RunConfig, RunError, RunEvent, Summary, Transport, Why, control,
+    Network, Observer, PATIENCE_AFAR, PATIENCE_HERE, Resume, RunConfig, RunError, RunEvent,
+    Summary, Transport, Why, control,
 };
 use monarch_net::ClusterKey;
 use serde_json::{Value, json};
@@ -27,6 +28,9 @@ pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     }
     let here = program::local_workers(matches, job.cluster());
     let (config, _claim) = config(matches, job, here)?;
+    if let Some(text) = idle_threads(config.threads, config.plan.shards, config.workers) {
+        eprint_line(&format!("warning: {text}"));
+    }
     let (handle, inbox) = control();
     let unheard = |e| Failure::run(format!("cannot listen to signals: {e}"));
     signals::listen(handle).map_err(unheard)?;
@@ -128,6 +132,16 @@ fn resume_code(error: &resume::ResumeError) -> u8 {
     }
 }
 
+/// Threads compute whole shards: more of them than a worker has shards are not started.
+fn idle_threads(threads: Option<u32>, shards: u32, workers: u32) -> Option<String> {
+    let most = shards.div_ceil(workers.max(1)).max(1);
+    let asked = threads.filter(|t| *t > most)?;
+    Some(format!(
+        "{asked} threads a worker, but each has at most {most} of the {shards} shards: {most} are \
+         used; set more `shards` in the job to use more"
+    ))
+}
+
 fn network(matches: &ArgMatches, job: &Job) -> Result<Network, Failure> {
     let cluster = job.cluster();
     let listen = text(matches, "listen").or(cluster.and_then(|c| c.listen.as_deref()));
@@ -141,7 +155,8 @@ fn network(matches: &ArgMatches, job: &Job) -> Result<Network, Failure> {
         }
         None => ClusterKey::generate().map_err(|e| Failure::run(e.to_string()))?,
     };
-    Ok(Network { listen: listen.unwrap_or("127.0.0.1:0").to_string(), key })
+    let patience = if program::joining(matches) > 0 { PATIENCE_AFAR } else { PATIENCE_HERE };
+    Ok(Network { listen: listen.unwrap_or("127.0.0.1:0").to_string(), key, patience })
 }
 
 /// Progress for people, or a line of JSON per event.
@@ -282,4 +297,17 @@ fn fail(error: &RunError, json: bool) -> Result<(), Failure> {
         }))?;
     }
     Err(Failure { code: error.code, message: error.message.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_would_be_idle_are_named() {
+        assert_eq!(idle_threads(None, 8, 4), None);
+        assert_eq!(idle_threads(Some(2), 8, 4), None);
+        let text = idle_threads(Some(3), 8, 4).unwrap_or_default();
+        assert!(text.starts_with("3 threads a worker, but each has at most 2 of the 8"), "{text}");
+    }
 }

@@ -4,6 +4,7 @@ use super::{Failure, args, out, text};
 use clap::ArgMatches;
 use monarch::front;
 use monarch_check::ParamHelp;
+use monarch_controller::{PATIENCE_AFAR, PATIENCE_HERE};
 use monarch_net::{ClusterKey, ConnectError, Identity, Options, Role};
 use monarch_plan::Facts;
 use monarch_worker::{Config, PeerSettings};
@@ -36,8 +37,11 @@ pub fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure>
         advertise: None,
     };
     let identity = Identity::new(&key, Role::Worker);
-    let link = monarch_worker::connect(address, &identity, &Options::default(), CONNECT)
-        .map_err(unreachable)?;
+    // One that was started here notices its controller's death by other signs.
+    let idle_timeout = if slot.is_some() { PATIENCE_HERE } else { PATIENCE_AFAR };
+    let options = Options { idle_timeout, ..Options::default() };
+    let link =
+        monarch_worker::connect(address, &identity, &options, CONNECT).map_err(unreachable)?;
     CONNECTED.store(true, Ordering::Release);
     let config = Config { slot, job, peers: Some(peers), grace: Some(GRACE) };
     monarch_worker::run(link, config).map_err(|e| Failure::run(e.to_string()))
