@@ -365,11 +365,21 @@ impl<'a> Checker<'a> {
                 d = d.label(span, text);
             }
         }
+        if let ([model], true) = (&*self.models, d.labels.iter().all(|l| self.foreign(l.span))) {
+            let block: &ast::Block = model.ast;
+            let at = block.value.as_ref().map_or(block.kind.span, |v| v.span);
+            d = d.label(at, "its sizes come from here");
+        }
         if let Some((top, bottom)) = quotient {
             let (a, b) = (number(top).unwrap_or(0), number(bottom).unwrap_or(1).max(1));
             d = d.help(quotient_help(&label(top), a, &label(bottom), b));
         }
         self.report(d);
+    }
+
+    /// Whether a place is in the library, where nobody can mend anything.
+    fn foreign(&self, at: Span) -> bool {
+        !self.loaded.is_own(at.file)
     }
 
     /// Bodies of all layers, sublayers before those that use them; reports recursion.

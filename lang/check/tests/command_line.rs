@@ -127,3 +127,15 @@ fn imports_of_files_and_pins() {
     world.files.insert("jobs/job.mon".into(), program("00").into_bytes());
     assert!(shown(&world.check("jobs/job.mon")).contains("M0123"));
 }
+
+/// A size that is wrong inside the library is mended where the program gives it.
+#[test]
+fn sizes_of_the_library_are_shown_where_they_are_given() {
+    let program = "use std.models.llama.Llama\n\
+        model llm = Llama[V = 8, D = 16, H = 4, G = 3, F = 8, T = 4](depth = 1)\n";
+    let checked = Memory::with("job.mon", program).check("job.mon");
+    let error = checked.diagnostics.iter().find(|d| d.is_error()).expect("3 does not divide 4");
+    assert_eq!(error.code, "M0204");
+    let places: Vec<String> = error.labels.iter().map(|l| checked.sources.place(l.span)).collect();
+    assert!(places.contains(&"job.mon:2:13".to_owned()), "{places:?}");
+}
