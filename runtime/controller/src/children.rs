@@ -77,6 +77,8 @@ fn signal_name(signal: i32) -> &'static str {
         libc::SIGPIPE => "SIGPIPE",
         libc::SIGSEGV => "SIGSEGV",
         libc::SIGTERM => "SIGTERM",
+        libc::SIGXCPU => "SIGXCPU: the limit of processor time",
+        libc::SIGXFSZ => "SIGXFSZ: the limit of file sizes",
         _ => "",
     }
 }

@@ -35,6 +35,7 @@ impl Failure {
 
 /// Runs the verb that the arguments name.
 pub fn main() -> ExitCode {
+    signals::survive_limits();
     let args: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
     let rest = args.get(1..).unwrap_or_default();
     let params = match args::program_of(rest) {

@@ -9,6 +9,13 @@ use std::time::{Duration, Instant};
 /// (`timeout` does so). Nobody presses keys that fast.
 const ECHO: Duration = Duration::from_millis(100);
 
+/// A file that grows beyond the limit of sizes (`ulimit -f`) is an error like a full disk, which
+/// is said and survived; the signal that comes first would kill. Workers inherit this.
+pub fn survive_limits() {
+    // SAFETY: ignores a signal; takes no pointers and runs before there are other threads.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// From now on the first signal saves and stops, and the second stops now. That it is saving, and
 /// up to which step, says the run: it knows whether there is anything to save.
 pub fn listen(handle: ControlHandle) -> std::io::Result<()> {
@@ -51,6 +58,17 @@ impl Strokes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_beyond_the_limit_is_an_error() {
+        survive_limits();
+        let dir = tempfile::tempdir().unwrap();
+        let script = "ulimit -f 1; exec head -c 100000 /dev/zero >file";
+        let mut command = std::process::Command::new("sh");
+        let ended = command.args(["-c", script]).current_dir(dir.path()).output().unwrap();
+        // Not killed: the write has failed, and was told so.
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    }
 
     #[test]
     fn a_signal_that_arrives_twice_at_once_is_one() {
