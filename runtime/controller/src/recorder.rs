@@ -5,7 +5,7 @@ use crate::words;
 use monarch_record::{Events, JsonLines, RecordError, Stamp, Track, number, write_trace};
 use monarch_wire::TraceSpan;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,15 +58,23 @@ struct Again {
 struct Shared {
     lost: AtomicU64,
     logs: Mutex<Logs>,
-    complaints: Mutex<Vec<String>>,
+    complaints: Mutex<Complaints>,
     done: AtomicU64,
+}
+
+#[derive(Default)]
+struct Complaints {
+    new: Vec<String>,
+    /// A disk that is almost full takes a short record after it has refused a long one, and so on
+    /// for ever: each thing is said once.
+    said: BTreeSet<String>,
 }
 
 impl Shared {
     fn complain(&self, text: String) {
-        let mut list = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        if list.len() < 16 {
-            list.push(text);
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if complaints.said.len() < 64 && complaints.said.insert(text.clone()) {
+            complaints.new.push(text);
         }
     }
 }
@@ -144,8 +152,8 @@ impl Recorder {
 
     /// What the disk would not take, in words; once each.
     pub fn complaints(&self) -> Vec<String> {
-        let mut list = self.shared.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *list)
+        let complaints = self.shared.complaints.lock();
+        std::mem::take(&mut complaints.unwrap_or_else(PoisonError::into_inner).new)
     }
 
     /// Writes the end and closes the files, within `limit`.

@@ -213,7 +213,9 @@ fn on_a_disk_for_few_records() {
     // Of the lines alone; points of the curves come on top.
     assert!(dropped >= 400 - written, "{dropped} of {written}");
     let warned = warnings(&events).join("\n");
-    assert!(warned.contains("the disk is full; the run goes on without"), "{warned}");
+    // Of the lines and of the curves, however often they fail.
+    let full = warned.matches("the disk is full; the run goes on without").count();
+    assert!((1..=2).contains(&full), "{warned}");
     assert!(warned.contains(&format!("{dropped} records are missing")), "{warned}");
 }
 
