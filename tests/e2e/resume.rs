@@ -221,7 +221,10 @@ fn a_finished_run_goes_on_when_there_is_more_to_do() {
 #[test]
 fn there_must_be_something_to_resume() {
     let place = Place::with(&digits("1 epochs"));
-    place.train(&["--resume"]).expect_code(1).says(&["images", "--resume"]);
+    let out = place.train(&["--resume"]).expect_code(1);
+    // A program that reads the events is told, too.
+    assert_eq!(out.last("failed")["code"], 1);
+    out.says(&["images", "--resume"]);
     place.train(&["--resume", "nowhere"]).expect_code(1).says(&["nowhere"]);
     place.check_untouched(&["job.mon"]);
     place.train(&["--workers", "1", "--run-id", "a"]).ok();

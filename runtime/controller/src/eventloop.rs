@@ -459,8 +459,9 @@ impl<'a> EventLoop<'a> {
         for (name, value) in &values {
             here.insert(name.clone(), *value);
             self.metrics.insert(name.clone(), *value);
+            let Some(smallest) = words::smallest_is_best(name) else { continue };
             let best = self.best.entry(name.clone()).or_insert((*value, numbers.step));
-            if words::better(name, *value, best.0) {
+            if if smallest { *value < best.0 } else { *value > best.0 } {
                 *best = (*value, numbers.step);
             }
         }

@@ -84,6 +84,6 @@ fn tidy(root: &std::path::Path, keep: u64, best: Option<&Best>) -> Vec<String> {
 fn best_metric(plan: &Plan) -> Option<Best> {
     let eval = plan.evals.first()?;
     let name = &eval.metrics.first()?.name;
-    let smallest = crate::words::smallest_is_best(name);
+    let smallest = crate::words::smallest_is_best(name)?;
     Some(Best { metric: format!("{}.{name}", eval.name), smallest })
 }

@@ -32,7 +32,7 @@ pub struct Summary {
     pub loss: Option<f64>,
     /// Last value of each evaluation metric.
     pub metrics: BTreeMap<String, f64>,
-    /// Best value of each evaluation metric, and steps done then.
+    /// Best value of each evaluation metric whose direction is known, and steps done then.
     pub best: BTreeMap<String, (f64, u64)>,
     /// Fingerprint of the weights at the end.
     pub fingerprint: Option<String>,

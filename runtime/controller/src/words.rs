@@ -224,13 +224,13 @@ pub(crate) fn hex(hash: &[u8; 32]) -> String {
     hash.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Metrics of which the smallest value is the best.
-pub(crate) fn smallest_is_best(metric: &str) -> bool {
-    ["loss", "error", "perplexity"].iter().any(|part| metric.contains(part))
-}
-
-pub(crate) fn better(metric: &str, new: f64, old: f64) -> bool {
-    if smallest_is_best(metric) { new < old } else { new > old }
+/// Whether the smallest value of a metric is its best; None where a name does not tell.
+pub(crate) fn smallest_is_best(metric: &str) -> Option<bool> {
+    match metric.rsplit('.').next() {
+        Some("loss") => Some(true),
+        Some("accuracy") => Some(false),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

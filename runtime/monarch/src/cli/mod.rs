@@ -62,12 +62,30 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !failure.message.is_empty() {
-                progress::eprint_line(&format!("monarch: {}", failure.message));
-            }
+            let json = matches.subcommand().is_some_and(|(_, m)| asks_for_json(m));
+            report(&failure, json);
             ExitCode::from(failure.code)
         }
     }
+}
+
+fn asks_for_json(matches: &ArgMatches) -> bool {
+    matches.try_get_one::<bool>("json").ok().flatten().is_some_and(|json| *json)
+}
+
+/// Says why a verb failed: to people, and as the last line of what a program reads.
+fn report(failure: &Failure, json: bool) {
+    if failure.message.is_empty() {
+        return;
+    }
+    if json {
+        let line = serde_json::json!({
+            "event": "failed", "code": failure.code, "message": failure.message,
+        });
+        // A reader that has gone is told on standard error.
+        let _ = out::json_line(&line);
+    }
+    progress::eprint_line(&format!("monarch: {}", failure.message));
 }
 
 /// Help goes to standard output, mistakes to standard error with code 2.

@@ -9,8 +9,8 @@ use monarch::resume;
 use monarch::run_id::{self, Claim};
 use monarch_check::ParamHelp;
 use monarch_controller::{
-    Network, Observer, PATIENCE_AFAR, PATIENCE_HERE, Resume, RunConfig, RunError, RunEvent,
-    Summary, Transport, Why, control,
+    Network, Observer, PATIENCE_AFAR, PATIENCE_HERE, Resume, RunConfig, RunEvent, Summary,
+    Transport, Why, control,
 };
 use monarch_net::ClusterKey;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     match result {
         Ok(_) if json => Ok(()),
         Ok(summary) => out::print(&summary_text(&summary)),
-        Err(error) => fail(&error, json),
+        Err(error) => Err(Failure { code: error.code, message: error.message }),
     }
 }
 
@@ -288,15 +288,6 @@ fn shown(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let inside = here.and_then(|h| path.strip_prefix(h).ok().map(Path::to_path_buf));
     inside.as_deref().unwrap_or(path).display().to_string()
-}
-
-fn fail(error: &RunError, json: bool) -> Result<(), Failure> {
-    if json {
-        out::json_line(&json!({
-            "event": "failed", "code": error.code, "message": error.message,
-        }))?;
-    }
-    Err(Failure { code: error.code, message: error.message.clone() })
 }
 
 #[cfg(test)]
