@@ -224,6 +224,7 @@ fn options_that_nobody_knows() {
     assert!(!out.stderr.contains("-- --bogus"), "leads nowhere: {}", out.stderr);
     wrong(&place, &["job.mon", "--workers", "9"], &["9 workers", "8 shards"]);
     wrong(&place, &["job.mon", "--workers", "99999"], &["8 shards"]);
+    wrong(&place, &["job.mon", "--workers", "4294967295"], &["8 shards"]);
     wrong(&place, &["job.mon", "--trace", "9..3"], &["--trace", "9..3"]);
     wrong(&place, &["job.mon", "--trace", "23..30"], &["--trace", "22"]);
     wrong(&place, &["job.mon", "--resume", "--run-id", "a"], &["--resume", "--run-id"]);

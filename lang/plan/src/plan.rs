@@ -49,6 +49,8 @@ pub fn plan(program: &hir::Program, facts: &Facts) -> (Option<(Plan, Report)>, V
     if let Some(error) = too_many_workers(job, facts) {
         diagnostics.push(error);
     }
+    // The rest is judged for as many as can work.
+    let facts = &Facts { workers: facts.workers.min(job.shards), ..*facts };
     match make(program, job, &mut diagnostics) {
         Ok((plan, at)) => {
             let report = report(&plan, job, &at, facts);
@@ -95,12 +97,13 @@ fn too_many_workers(job: &hir::Job, facts: &Facts) -> Option<Diagnostic> {
     let (workers, shards) = (facts.workers, job.shards);
     let idle = workers - shards;
     let title = format!("{workers} workers cannot share {shards} shards: {idle} would be idle");
-    let most = facts.workers.next_power_of_two();
-    Some(
-        Diagnostic::error("M0302", title)
-            .label(job.span, format!("cuts each batch into {shards} shards"))
-            .help(format!("use at most {shards} workers, or set `shards = {most}` in the job")),
-    )
+    let mut help = format!("use at most {shards} workers");
+    let most = workers.checked_next_power_of_two().filter(|n| u64::from(*n) <= job.batch);
+    if let Some(most) = most {
+        help.push_str(&format!(", or set `shards = {most}` in the job"));
+    }
+    let label = format!("cuts each batch into {shards} shards");
+    Some(Diagnostic::error("M0302", title).label(job.span, label).help(help))
 }
 
 fn fits_a_machine(weight: &Weight) -> Result<(), Diagnostic> {

@@ -143,9 +143,8 @@ impl fmt::Display for ConfigError {
             ConfigError::IdleWorkers { world, shards } => write!(
                 f,
                 "{world} workers cannot share {shards} shards: {} would be idle; use at most \
-                 {shards} workers, or set `shards = {}` in the job",
+                 {shards} workers, or set more `shards` in the job",
                 world - shards,
-                world.next_power_of_two(),
             ),
             ConfigError::UnknownMetric { name, known } => {
                 write!(f, "a rule watches `{name}`, which nothing measures; known: ")?;

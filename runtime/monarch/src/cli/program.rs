@@ -72,7 +72,7 @@ fn cluster(program: &hir::Program) -> Option<&hir::Cluster> {
 /// up to the number of shards.
 pub fn workers(matches: &ArgMatches, cluster: Option<&hir::Cluster>) -> u32 {
     let here = local_workers(matches, cluster);
-    here + joining(matches)
+    here.saturating_add(joining(matches))
 }
 
 /// Workers that other machines bring.

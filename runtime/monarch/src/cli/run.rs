@@ -87,7 +87,7 @@ fn target(matches: &ArgMatches, job: &Job) -> Result<Target, Failure> {
 }
 
 fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<(RunConfig, Claim), Failure> {
-    let workers = here + program::joining(matches);
+    let workers = here.saturating_add(program::joining(matches));
     let trace_steps = match text(matches, "trace") {
         Some(range) => traced(range, job.plan.steps)?,
         None => Vec::new(),
