@@ -40,12 +40,12 @@ impl<'a> Checker<'a> {
             self.report(Diagnostic::error("M0103", title).label(expr.span, q.unit.label()));
             return None;
         }
-        let steps = self.steps_of(q, pace?, expr.span)?.round();
-        if !(1.0..MAX_STEPS).contains(&steps) {
+        let exact = self.steps_of(q, pace?, expr.span)?;
+        if !(1.0..MAX_STEPS).contains(&exact.round()) {
             self.never(expr);
             return None;
         }
-        Some(Every::Steps(steps as u64))
+        Some(Every::Steps(self.rounded(exact, expr.span, "the interval") as u64))
     }
 
     fn never(&mut self, expr: &Expr) {

@@ -298,12 +298,22 @@ impl<'a> Checker<'a> {
             Unit::Share => q.amount * steps as f64,
             _ => self.steps_of(q, pace, at)?,
         };
-        if exact <= 0.0 {
+        if exact < 0.5 {
             let title = format!("a piece lasts at least one step: {} is none", units::show(q));
             self.report(Diagnostic::error("M0505", title).label(at, "no length"));
             return None;
         }
-        Some(exact.round().clamp(1.0, 1e15) as u64)
+        Some(self.rounded(exact, at, "the piece").clamp(1.0, 1e15) as u64)
+    }
+
+    /// The nearest number of steps. Nothing is rounded without a word.
+    pub fn rounded(&mut self, exact: f64, at: Span, what: &str) -> f64 {
+        let steps = exact.round();
+        if (exact - steps).abs() > 1e-9 {
+            let title = format!("{what} is {exact:.2} steps, rounded to {steps}");
+            self.report(Diagnostic::note("M0508", title).label(at, "no whole number of steps"));
+        }
+        steps
     }
 
     fn resolve_pieces(

@@ -24,7 +24,7 @@ fn cases() -> BTreeMap<String, String> {
 fn expected(program: &str) -> Vec<String> {
     let mut out = Vec::new();
     for line in program.lines() {
-        for word in ["# error ", "# warning "] {
+        for word in ["# error ", "# warning ", "# note "] {
             let mut rest = line;
             while let Some((_, after)) = rest.split_once(word) {
                 let mut parts = after.split_whitespace();
@@ -48,7 +48,8 @@ fn every_mistake_is_found_where_it_is() {
         let mut found: Vec<String> = checked
             .diagnostics
             .iter()
-            .filter(|d| d.severity.name() != "note")
+            // What is not built yet says so in a note of its own.
+            .filter(|d| d.severity.name() != "note" || !d.code.starts_with("M09"))
             .map(|d| {
                 let at = d.span().and_then(|s| checked.sources.position(s));
                 let at = at.map_or(String::new(), |p| format!("{}:{}", p.line, p.column));

@@ -132,7 +132,7 @@ const PAGES: &[Page] = pages! {
     "M0505" "Less than one step"
     "M0506" "A batch larger than the data set"
     "M0507" "A batch that does not multiply out"
-    "M0508" "A length that was rounded up"
+    "M0508" "A length that was rounded"
     "M0601" "A column that the data does not have"
     "M0602" "A column with other elements"
     "M0603" "A column of another shape"

@@ -41,7 +41,12 @@ pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     match result {
         Ok(_) if json => Ok(()),
         Ok(summary) => out::print(&summary_text(&summary)),
-        Err(error) => Err(Failure { code: error.code, message: error.message }),
+        Err(error) => {
+            let saved = error.summary.as_ref().is_some_and(|s| s.checkpoint.is_some());
+            let hint =
+                if saved { "\n  the same command with --resume goes on from there" } else { "" };
+            Err(Failure { code: error.code, message: error.message + hint })
+        }
     }
 }
 
