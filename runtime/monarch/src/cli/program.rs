@@ -4,7 +4,8 @@ use super::{Failure, args, number, out, text};
 use clap::ArgMatches;
 use monarch::front::{self, Findings, Job};
 use monarch_check::{ParamHelp, hir};
-use monarch_plan::{Facts, Link};
+use monarch_device::Isa;
+use monarch_plan::{Facts, Link, Rates};
 use std::path::Path;
 
 /// `monarch check JOB.mon`
@@ -56,7 +57,7 @@ pub fn load(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> 
                 _ => Link::SharedMemory,
             },
             memory_bytes: memory_bytes(local_workers(matches, cluster)),
-            ..Facts::default()
+            rates: rates(),
         }
     };
     let json = matches.get_flag("json");
@@ -99,6 +100,18 @@ pub fn threads(matches: &ArgMatches, cluster: Option<&hir::Cluster>) -> Option<u
 /// A worker's share of the machine.
 fn share(workers: u32) -> u32 {
     (cores() / workers.max(1)).max(1)
+}
+
+/// Rates of a core with this machine's vector instructions: what `cargo bench -p monarch-device`
+/// and whole steps of `chargpt` reach on a recent server; the report prints what was assumed.
+fn rates() -> Rates {
+    let assumed = Rates::default();
+    let flops_per_second = match Isa::detect().map(Isa::name) {
+        Ok("avx512") => 150e9,
+        Ok("scalar") => 1e9,
+        _ => assumed.flops_per_second,
+    };
+    Rates { flops_per_second, ..assumed }
 }
 
 /// What each of this machine's workers may use: its share of the machine, all of it, since a plan
