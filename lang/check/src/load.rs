@@ -224,7 +224,7 @@ fn check_pin(world: &dyn World, path: &str, pin: &ast::Str) -> Result<(), Box<Di
         let d = Diagnostic::error("M0122", format!("this import cannot be read: {e}"));
         Box::new(d.label(pin.span, "pinned here"))
     })?;
-    let hex: String = facts.sha256.iter().map(|b| format!("{b:02x}")).collect();
+    let hex = monarch_graph::hex(&facts.sha256);
     if pin.value.eq_ignore_ascii_case(&hex) {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! `manifest.json`: what makes a directory of files a checkpoint.
 
+use monarch_graph::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -156,7 +157,7 @@ impl Manifest {
         let wrong = |e: serde_json::Error| ManifestError::NotJson { what: e.to_string() };
         let mut text = serde_json::to_vec_pretty(&blank).map_err(wrong)?;
         text.push(b'\n');
-        let sum = hex(&Sha256::digest(&text).into());
+        let sum = hex(&Sha256::digest(&text));
         let place = place(&text).ok_or(ManifestError::Checksum)?;
         text[place..place + BLANK.len()].copy_from_slice(sum.as_bytes());
         Ok(text)
@@ -179,7 +180,7 @@ impl Manifest {
         let place = place(text).ok_or(ManifestError::Checksum)?;
         let mut blank = text.to_vec();
         blank[place..place + BLANK.len()].copy_from_slice(BLANK.as_bytes());
-        if hex(&Sha256::digest(&blank).into()) != manifest.checksum {
+        if hex(&Sha256::digest(&blank)) != manifest.checksum {
             return Err(ManifestError::Checksum);
         }
         manifest.check()?;
@@ -212,11 +213,6 @@ struct VersionOnly {
 fn place(text: &[u8]) -> Option<usize> {
     let start = text.windows(KEY.len()).position(|w| w == KEY.as_bytes())? + KEY.len();
     (text.get(start + BLANK.len()) == Some(&b'"')).then_some(start)
-}
-
-/// 64 hexadecimal digits.
-pub(crate) fn hex(sha256: &[u8; 32]) -> String {
-    sha256.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Reading: find the last whole checkpoint, verify it, load its tensors.
 
 use crate::file::{FileError, OwnedTensor, TensorFile, read_limited};
-use crate::manifest::{self, Manifest, ManifestError, hex};
+use crate::manifest::{self, Manifest, ManifestError};
+use monarch_graph::hex;
 use std::fmt;
 use std::fs;
 use std::io;

@@ -1,8 +1,9 @@
 //! Writing: a temporary directory, shards by each rank, then a manifest and a rename.
 
 use crate::file::{HashingFile, TensorFile, each_block, header};
-use crate::manifest::{self, DataPosition, FileEntry, Manifest, TensorEntry, hex};
+use crate::manifest::{self, DataPosition, FileEntry, Manifest, TensorEntry};
 use crate::{Fingerprint, read, retain};
+use monarch_graph::hex;
 use monarch_graph::{OptimizerKind, Plan};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -363,7 +363,7 @@ impl<'a> EventLoop<'a> {
                     self.transport = "shared memory";
                     self.memory = Some(file);
                     // Empty: every worker adds what it needs.
-                    monarch_wire::Links::SharedMemory { path, bytes: 0 }
+                    monarch_wire::Links::SharedMemory { path }
                 }
                 Err(error) => {
                     return self.later.push_back(Event::Broken { what: error.to_string() });
@@ -461,7 +461,8 @@ impl<'a> EventLoop<'a> {
             self.metrics.insert(name.clone(), *value);
             let Some(smallest) = words::smallest_is_best(name) else { continue };
             let best = self.best.entry(name.clone()).or_insert((*value, numbers.step));
-            if if smallest { *value < best.0 } else { *value > best.0 } {
+            let better = if smallest { *value < best.0 } else { *value > best.0 };
+            if better {
                 *best = (*value, numbers.step);
             }
         }

@@ -1,7 +1,6 @@
 use crate::config::RunConfig;
 use crate::event::{EvalEvent, RunEvent, StartedEvent, StepEvent};
 use crate::summary::{Logs, Summary, Why};
-use crate::words;
 use monarch_record::{Events, JsonLines, RecordError, Stamp, Track, number, write_trace};
 use monarch_wire::TraceSpan;
 use serde_json::{Map, Value, json};
@@ -202,7 +201,7 @@ fn job_file(config: &RunConfig) -> Value {
         "run": config.run_id,
         "job": config.plan.name,
         "files": config.plan.files,
-        "plan_sha256": words::hex(&config.job_hash),
+        "plan_sha256": monarch_graph::hex(&config.job_hash),
         "params": params,
         "seed": config.plan.seed,
         "steps": config.plan.steps,
@@ -365,7 +364,7 @@ impl Writer {
             "version": LINES_VERSION,
             "run": started.run_id,
             "job": started.job,
-            "plan_sha256": words::hex(&started.job_hash),
+            "plan_sha256": monarch_graph::hex(&started.job_hash),
             "first_step": started.first_step,
             "steps": started.steps,
             "transport": started.transport,

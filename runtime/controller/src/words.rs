@@ -219,11 +219,6 @@ pub(crate) fn objection(hello: &Hello, job: &[u8; 32]) -> Option<String> {
     ))
 }
 
-/// 64 hexadecimal digits.
-pub(crate) fn hex(hash: &[u8; 32]) -> String {
-    hash.iter().map(|b| format!("{b:02x}")).collect()
-}
-
 /// Whether the smallest value of a metric is its best; None where a name does not tell.
 pub(crate) fn smallest_is_best(metric: &str) -> Option<bool> {
     match metric.rsplit('.').next() {

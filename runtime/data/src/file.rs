@@ -81,7 +81,7 @@ fn check_hash(planned: &DataFile, sha256: &[u8; 32]) -> Result<(), DataError> {
     if sha256 == &planned.sha256 {
         return Ok(());
     }
-    let short = |h: &[u8; 32]| h[..4].iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let short = |hash: &[u8; 32]| monarch_graph::hex(&hash[..4]);
     let what = format!("sha256 {}.., not {}..", short(sha256), short(&planned.sha256));
     Err(DataError::Changed { path: planned.path.clone(), what })
 }

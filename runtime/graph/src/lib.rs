@@ -5,6 +5,7 @@
 //! Invariants: no I/O, no clock, no threads, no knowledge of the language, of a device or of a
 //! network. Everything here can be encoded, compared and hashed.
 
+pub mod hex;
 pub mod id;
 pub mod op;
 pub mod philox;
@@ -14,6 +15,7 @@ pub mod span;
 pub mod task;
 pub mod tree;
 
+pub use hex::hex;
 pub use id::{BucketId, NodeId, TaskId, WeightId};
 pub use op::{BinaryOp, CompareOp, Einsum, Graph, Node, Op, ReduceOp, UnaryOp};
 pub use plan::*;

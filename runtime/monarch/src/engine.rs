@@ -156,10 +156,8 @@ impl Engine {
             None => run_id::fresh(&job.plan.name, dir_of),
         };
         let run_dir = dir_of(&id);
-        let params = job.params();
-        let sources = job.program.sources.iter().map(|s| s.text().to_owned()).collect();
         let runs = job.runs();
-        let mut config = RunConfig::new(job.plan, job.hash, id, run_dir, self.workers);
+        let mut config = job.run_config(id, run_dir, self.workers);
         if let Some(wanted) = &self.resume {
             let wanted = match &self.run_dir {
                 Some(dir) if wanted.is_empty() => dir.display().to_string(),
@@ -172,8 +170,6 @@ impl Engine {
         }
         config.threads = self.threads;
         config.trace_steps = self.trace.clone();
-        config.sources = sources;
-        config.params = params;
         Ok((config, claim))
     }
 }

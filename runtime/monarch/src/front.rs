@@ -2,6 +2,7 @@
 
 use crate::world::Disk;
 use monarch_check::{Checked, ParamHelp, hir};
+use monarch_controller::RunConfig;
 use monarch_diagnostic::{Diagnostic, Sources, Style, render};
 use monarch_graph::Plan;
 use monarch_plan::{Facts, Report};
@@ -107,8 +108,16 @@ impl Job {
         found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
     }
 
+    /// A run of this job on `workers` workers, with the texts and params that its records name.
+    pub fn run_config(self, id: String, run_dir: PathBuf, workers: u32) -> RunConfig {
+        let params = self.params();
+        let sources = self.program.sources.iter().map(|s| s.text().to_owned()).collect();
+        let config = RunConfig::new(self.plan, self.hash, id, run_dir, workers);
+        RunConfig { sources, params, ..config }
+    }
+
     /// Params that were given, with their values, for the records.
-    pub fn params(&self) -> Vec<(String, String)> {
+    fn params(&self) -> Vec<(String, String)> {
         let shown = |p: &hir::Param| (p.name.clone(), monarch_check::show(&p.value));
         self.program.params.iter().map(shown).collect()
     }

@@ -145,7 +145,7 @@ fn accept(plan: &Plan, checkpoint: Checkpoint, run_dir: &Path) -> Result<Found, 
             remarks.push(text);
         }
     }
-    let program = monarch_wire::job_hash(plan).ok().map(hex);
+    let program = monarch_wire::job_hash(plan).ok().map(|hash| monarch_graph::hex(&hash));
     if remarks.is_empty() && program.is_some_and(|now| now != manifest.program) {
         remarks.push("the program has changed since this checkpoint; weights still fit".into());
     }
@@ -154,9 +154,4 @@ fn accept(plan: &Plan, checkpoint: Checkpoint, run_dir: &Path) -> Result<Found, 
     let metrics = manifest.metrics.iter().map(number).collect();
     let resume = Resume { directory: checkpoint.dir.clone(), step: manifest.step, metrics };
     Ok(Found { run_id: name.to_string(), run_dir: run_dir.to_path_buf(), resume, remarks })
-}
-
-/// All digits of a hash.
-pub fn hex(hash: [u8; 32]) -> String {
-    hash.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -103,5 +103,5 @@ fn keep_name(path: &mut String) {
 
 /// The first 12 hex digits of a hash, for people.
 pub fn short(hash: &[u8; 32]) -> String {
-    hash.iter().take(6).map(|b| format!("{b:02x}")).collect()
+    monarch_graph::hex(&hash[..6])
 }

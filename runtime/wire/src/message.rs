@@ -65,8 +65,8 @@ pub struct Start {
 pub enum Links {
     /// One worker alone.
     None,
-    /// All on one host: a file in memory that everyone maps, `bytes` long.
-    SharedMemory { path: String, bytes: u64 },
+    /// All on one host: a file in memory that everyone maps and makes as long as it must be.
+    SharedMemory { path: String },
     /// QUIC; addresses in order of rank.
     Quic { peers: Vec<String> },
 }

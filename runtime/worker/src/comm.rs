@@ -41,7 +41,7 @@ impl Wires {
                 let pool = Pool::private(&layout, lanes).map_err(failed)?;
                 Ok((Box::new(Alone::new(layout)), pool))
             }
-            (Links::SharedMemory { path, .. }, _) => {
+            (Links::SharedMemory { path }, _) => {
                 let opened = SharedMemory::attach(&path, &layout, lanes, &settings);
                 let (shared, pool) = opened.map_err(failed)?;
                 Ok((Box::new(shared), pool))

@@ -3,7 +3,6 @@
 use super::EventLoop;
 use crate::event::{CheckpointEvent, RunEvent};
 use crate::saver::{Job, Saved};
-use crate::words;
 use monarch_checkpoint::{About, Fingerprint, ShardInfo, Staging};
 use monarch_sched::{Event, WorkerId};
 use monarch_wire::SaveReport;
@@ -98,7 +97,7 @@ impl EventLoop<'_> {
         let plan = &self.config.plan;
         let fingerprint: Fingerprint = fingerprint.parse()?;
         let metrics = self.evaluated.range(..=step).next_back().map(|(_, m)| m.clone());
-        let program = words::hex(&self.config.job_hash);
+        let program = monarch_graph::hex(&self.config.job_hash);
         let about = About {
             loss: step.checked_sub(1).and_then(|s| self.merge.loss(s)),
             metrics: metrics.unwrap_or_default(),

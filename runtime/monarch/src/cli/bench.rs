@@ -126,7 +126,7 @@ fn language(figures: &mut Figures, scratch: &Scratch) -> Result<(), Failure> {
 
 fn config(scratch: &Scratch, job: Job, workers: u32) -> Result<RunConfig, Failure> {
     let key = monarch_net::ClusterKey::generate().map_err(|e| Failure::run(e.to_string()))?;
-    let mut config = RunConfig::new(job.plan, job.hash, "bench", scratch.path.join("run"), workers);
+    let mut config = job.run_config("bench".to_string(), scratch.path.join("run"), workers);
     let listen = "127.0.0.1:0".to_string();
     config.network = Some(monarch_controller::Network {
         listen,

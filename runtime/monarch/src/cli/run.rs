@@ -97,11 +97,10 @@ fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<(RunConfig, Claim
         Some(range) => traced(range, job.plan.steps)?,
         None => Vec::new(),
     };
-    let (threads, params) = (program::threads(matches, job.cluster()), job.params());
+    let threads = program::threads(matches, job.cluster());
     let network = network(matches, &job)?;
-    let sources = job.program.sources.iter().map(|s| s.text().to_owned()).collect();
     let Target { id, run_dir, resume, claim } = target(matches, &job)?;
-    let mut config = RunConfig::new(job.plan, job.hash, id, run_dir, workers);
+    let mut config = job.run_config(id, run_dir, workers);
     config.network = Some(network);
     config.threads = threads;
     config.transport = match text(matches, "transport") {
@@ -111,8 +110,6 @@ fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<(RunConfig, Claim
     };
     config.trace_steps = trace_steps;
     config.resume = resume;
-    config.sources = sources;
-    config.params = params;
     Ok((config, claim))
 }
 

@@ -32,7 +32,7 @@ impl Launcher for Processes {
         command.args(["worker", "--join", &address.to_string()]);
         command.args(["--slot", &seat.slot.to_string()]);
         command.args(["--parent", &std::process::id().to_string()]);
-        let job: String = seat.job_hash.iter().map(|b| format!("{b:02x}")).collect();
+        let job = monarch_graph::hex(&seat.job_hash);
         let secret = format!("{} {job}", key.to_hex());
         Ok(Box::new(WorkerProcess::spawn(command, &secret)?))
     }

@@ -94,7 +94,7 @@ impl Setup {
         let (file, path) = shm::create_file().unwrap();
         let links = match self.way {
             _ if self.world == 1 => Links::None,
-            Way::Shared => Links::SharedMemory { path, bytes: 0 },
+            Way::Shared => Links::SharedMemory { path },
             Way::Quic => {
                 Links::Quic { peers: ranks.iter().map(|r| r.hello.peer_address.clone()).collect() }
             }
