@@ -13,6 +13,7 @@
 
 mod expr;
 mod instance;
+mod mesh;
 mod statics;
 
 use monarch_diagnostic::Sources;
@@ -22,6 +23,7 @@ use monarch_graph::{DType, Span};
 pub use crate::poly::{Poly, Sym};
 pub use expr::*;
 pub use instance::*;
+pub use mesh::*;
 pub use statics::*;
 
 /// A program that can be planned.
@@ -34,6 +36,8 @@ pub struct Program {
     pub layers: Vec<LayerDef>,
     pub models: Vec<Model>,
     pub clusters: Vec<Cluster>,
+    /// `plan` blocks.
+    pub layouts: Vec<Layout>,
     /// The `train` block; None in a file that only defines things.
     pub job: Option<Job>,
     /// Settings of the job with where each came from, for `explain job.mon train.lr`.
@@ -181,6 +185,10 @@ pub struct Cluster {
     pub listen: Option<String>,
     /// File that holds the cluster's key.
     pub key: Option<String>,
+    /// Addresses of declared machines.
+    pub nodes: Vec<String>,
+    pub device: Option<Device>,
+    pub links: Option<Links>,
     pub span: Span,
 }
 
@@ -214,6 +222,8 @@ pub struct Job {
     pub rules: Vec<graph::Rule>,
     /// Index into [`Program::clusters`]: the one it names, or the only one.
     pub cluster: Option<usize>,
+    /// Index into [`Program::layouts`]: the one that `train .. on` names.
+    pub layout: Option<usize>,
 }
 
 /// `eval { every = 1 epoch, .. }`

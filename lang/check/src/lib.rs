@@ -207,6 +207,7 @@ impl<'a> Checker<'a> {
             models: self.finished_models()?,
             layers: self.finished_layers()?,
             clusters: clusters?,
+            layouts: Vec::new(),
             job,
             settings: std::mem::take(&mut self.state.settings),
         })

@@ -233,6 +233,9 @@ impl<'a> Checker<'a> {
             threads: threads?,
             listen: listen?,
             key: key?,
+            nodes: Vec::new(),
+            device: None,
+            links: None,
             span: name.span,
         })
     }

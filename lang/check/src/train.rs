@@ -111,6 +111,7 @@ impl<'a> Checker<'a> {
             checkpoint: Some(checkpoint?),
             rules: rules?,
             cluster: cluster?,
+            layout: None,
         })
     }
 

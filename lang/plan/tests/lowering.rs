@@ -95,6 +95,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
         checkpoint: None,
         rules: vec![],
         cluster: None,
+        layout: None,
     };
     Program {
         sources: Sources::new(),
@@ -102,6 +103,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
         layers: vec![],
         models: vec![Model { name: "m".into(), span, root, weights: vec![] }],
         clusters: vec![],
+        layouts: vec![],
         job: Some(job),
         settings: vec![],
     }
