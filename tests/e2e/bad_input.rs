@@ -275,3 +275,14 @@ fn what_comes_later_says_so() {
     }
     place.check_untouched(&["llama3d.mon", "lora.mon"]);
 }
+
+/// What is checked and planned, and not carried out: a run says so rather than ignore it.
+#[test]
+fn nothing_is_run_that_would_be_ignored() {
+    let text = format!("{}\n", digits("2 epochs"));
+    let text = swap(&text, "batch = 64", "batch = 64\n  checkpoint { to = \"s3://a/{run.id}\" }");
+    let place = Place::with(&text);
+    place.run(&["check", "job.mon"]).expect_code(0);
+    place.run(&["plan", "job.mon"]).expect_code(0);
+    wrong(&place, &["job.mon"], &["M0906", "object stores", "s3://a"]);
+}

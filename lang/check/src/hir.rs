@@ -16,7 +16,7 @@ mod instance;
 mod mesh;
 mod statics;
 
-use monarch_diagnostic::Sources;
+use monarch_diagnostic::{Diagnostic, Sources};
 use monarch_graph as graph;
 use monarch_graph::{DType, Span};
 
@@ -42,6 +42,8 @@ pub struct Program {
     pub job: Option<Job>,
     /// Settings of the job with where each came from, for `explain job.mon train.lr`.
     pub settings: Vec<Setting>,
+    /// What a run would have to ignore: see [`crate::run_gate`].
+    pub not_run_yet: Vec<Diagnostic>,
 }
 
 impl Program {

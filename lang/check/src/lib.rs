@@ -6,7 +6,7 @@
 //! - Never fails: there is always an answer, with all mistakes of a program in one go, one
 //!   diagnostic per cause. A program is handed out only if there is no error.
 //! - Nothing is ignored: a name, setting, unit or event that is not known is an error; what is
-//!   known and not built yet says so.
+//!   known and not carried out by a run yet is kept for [`run_gate`].
 //! - A layer is checked once, with symbols for its sizes, whether or not anything uses it.
 //! - Knows nothing of devices, of how graphs are differentiated or of how a job is run.
 
@@ -15,6 +15,7 @@ mod calls;
 mod data;
 mod einops;
 mod function;
+mod gate;
 pub mod hir;
 mod init;
 mod invoke;
@@ -46,6 +47,7 @@ mod units;
 mod weights;
 pub mod world;
 
+pub use gate::run_gate;
 use monarch_diagnostic::{Diagnostic, Sources};
 use monarch_graph::Span;
 pub use params::ParamHelp;
@@ -210,6 +212,7 @@ impl<'a> Checker<'a> {
             layouts: Vec::new(),
             job,
             settings: std::mem::take(&mut self.state.settings),
+            not_run_yet: self.gate(),
         })
     }
 

@@ -169,12 +169,9 @@ impl<'a> Checker<'a> {
             }
             rest = &after[name.len()..];
         }
-        if text.starts_with("s3://") || text.contains("://") {
-            self.report(
-                Diagnostic::error("M0906", "object stores are not built yet")
-                    .label(at, "not a folder"),
-            );
-            return None;
+        if text.contains("://") {
+            let help = "a run saves into a folder: `to = \"runs/{run.id}\"`";
+            self.not_run_yet(at, "saving to object stores", help);
         }
         Some(())
     }

@@ -5,6 +5,7 @@ use crate::hir::{self, Setting, Value};
 use crate::layers::LayerState;
 use crate::scope::Lazy;
 use crate::statics::Typed;
+use monarch_diagnostic::Diagnostic;
 use monarch_graph::Span;
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,6 +20,8 @@ pub(crate) struct State {
     /// Values from the command line, by param.
     pub overrides: HashMap<usize, Override>,
     pub settings: Vec<Setting>,
+    /// See [`crate::run_gate`].
+    pub not_run_yet: Vec<Diagnostic>,
     pub settled: crate::models::Settled,
     /// Params that were read since someone last emptied this.
     pub read: BTreeSet<usize>,

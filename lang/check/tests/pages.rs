@@ -23,13 +23,16 @@ fn failing_programs_fail_and_fixed_ones_do_not() {
         };
         seen += 1;
         let checked = Memory::with("page.mon", bad).check("page.mon");
-        let found: Vec<&str> = checked.diagnostics.iter().map(|d| d.code).collect();
-        assert!(found.contains(&page.code), "{}: {}", page.code, shown(&checked));
-        let errors = checked.diagnostics.iter().filter(|d| d.is_error());
-        assert!(errors.clone().all(|d| d.code == page.code), "{}: {}", page.code, shown(&checked));
+        let gate = checked.program.as_ref().map(monarch_check::run_gate).unwrap_or_default();
+        let found = || checked.diagnostics.iter().chain(&gate);
+        assert!(found().any(|d| d.code == page.code), "{}: {}", page.code, shown(&checked));
+        let mut errors = found().filter(|d| d.is_error());
+        assert!(errors.all(|d| d.code == page.code), "{}: {}", page.code, shown(&checked));
         let checked = Memory::with("page.mon", good).check("page.mon");
         let clean = checked.diagnostics.iter().all(|d| d.code != page.code && !d.is_error());
         assert!(clean && checked.program.is_some(), "{}: {}", page.code, shown(&checked));
+        let runs = checked.program.as_ref().is_some_and(|p| monarch_check::run_gate(p).is_empty());
+        assert!(runs, "{}: the fixed program cannot be run", page.code);
     }
     assert!(seen > 50, "{seen} pages with programs");
 }

@@ -1,9 +1,11 @@
 //! Wrong programs: `tests/suite/*.mon` say beside the code what is wrong and where,
-//! `# error M0201 30:53`, and nothing else may be said.
+//! `# error M0201 30:53`, and nothing else may be said. `# gate M0906 12:3`: the check accepts it,
+//! and a run refuses it.
 
 mod common;
 
 use common::{Memory, shown};
+use monarch_diagnostic::Diagnostic;
 use std::collections::BTreeMap;
 
 /// Files beside each program: a text, columns, weights; see `common`.
@@ -24,7 +26,7 @@ fn cases() -> BTreeMap<String, String> {
 fn expected(program: &str) -> Vec<String> {
     let mut out = Vec::new();
     for line in program.lines() {
-        for word in ["# error ", "# warning ", "# note "] {
+        for word in ["# error ", "# warning ", "# note ", "# gate "] {
             let mut rest = line;
             while let Some((_, after)) = rest.split_once(word) {
                 let mut parts = after.split_whitespace();
@@ -45,17 +47,17 @@ fn every_mistake_is_found_where_it_is() {
     assert!(cases.len() >= 40, "{} cases", cases.len());
     for (name, program) in &cases {
         let checked = Memory::with(name, program).check(name);
-        let mut found: Vec<String> = checked
-            .diagnostics
-            .iter()
-            // What is not built yet says so in a note of its own.
-            .filter(|d| d.severity.name() != "note" || !d.code.starts_with("M09"))
-            .map(|d| {
-                let at = d.span().and_then(|s| checked.sources.position(s));
-                let at = at.map_or(String::new(), |p| format!("{}:{}", p.line, p.column));
-                format!("{} {} {at}", d.severity.name(), d.code)
-            })
-            .collect();
+        let shown_as = |word: &str, d: &Diagnostic| {
+            let at = d.span().and_then(|s| checked.sources.position(s));
+            let at = at.map_or(String::new(), |p| format!("{}:{}", p.line, p.column));
+            format!("{word} {} {at}", d.code)
+        };
+        // What is not built yet says so in a note of its own.
+        let counts = |d: &&Diagnostic| d.severity.name() != "note" || !d.code.starts_with("M09");
+        let said = checked.diagnostics.iter().filter(counts);
+        let mut found: Vec<String> = said.map(|d| shown_as(d.severity.name(), d)).collect();
+        let gate = checked.program.as_ref().map(monarch_check::run_gate).unwrap_or_default();
+        found.extend(gate.iter().map(|d| shown_as("gate", d)));
         found.sort();
         if found != expected(program) {
             wrong.push_str(&format!("== {name}: {:?}\n{}", expected(program), shown(&checked)));

@@ -145,6 +145,6 @@ const PAGES: &[Page] = pages! {
     "M0903" "Meshes are not built yet"
     "M0904" "Fault policies are not built yet"
     "M0905" "Hooks are not built yet"
-    "M0906" "Not built yet"
+    "M0906" "Not carried out yet"
     "M0907" "Metrics cannot be chosen yet"
 };

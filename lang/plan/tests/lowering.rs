@@ -106,6 +106,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
         layouts: vec![],
         job: Some(job),
         settings: vec![],
+        not_run_yet: vec![],
     }
 }
 

@@ -135,6 +135,7 @@ impl Engine {
     /// [`EngineError`] when the program is wrong or the run fails.
     pub fn run(&self, mut on_event: impl FnMut(&RunEvent) -> Flow) -> Result<Summary, EngineError> {
         let job = self.plan().map_err(EngineError::Program)?;
+        job.runnable().map_err(EngineError::Program)?;
         let (config, _claim) = self.config(job)?;
         let (handle, inbox) = control();
         let mut stopped = false;

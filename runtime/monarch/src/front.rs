@@ -84,6 +84,18 @@ pub fn plan(
 }
 
 impl Job {
+    /// Refuses what a run of this job would have to ignore.
+    ///
+    /// # Errors
+    /// [`Findings`] with each setting that is checked and not carried out yet.
+    pub fn runnable(&self) -> Result<(), Findings> {
+        let diagnostics = monarch_check::run_gate(&self.program);
+        match diagnostics.is_empty() {
+            true => Ok(()),
+            false => Err(Findings { diagnostics, sources: self.program.sources.clone() }),
+        }
+    }
+
     /// What the program says of its cluster, if it says anything.
     pub fn cluster(&self) -> Option<&hir::Cluster> {
         self.program.clusters.get(self.program.job.as_ref()?.cluster?)

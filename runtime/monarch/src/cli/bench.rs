@@ -72,7 +72,7 @@ pub fn bench(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> 
     let repeat = number(matches, "repeat").unwrap_or(10);
     let steps = u64::from(number(matches, "steps").unwrap_or(200));
     if text(matches, "program").is_some() {
-        let job = program::load(matches, params)?;
+        let job = program::load_to_run(matches, params)?;
         let workers = program::local_workers(matches, job.cluster());
         steps_of(&mut figures, &scratch, job, workers, steps)?;
     } else {

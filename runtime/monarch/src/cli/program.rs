@@ -65,6 +65,14 @@ pub fn load(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> 
         .map_err(|findings| out::wrong_program(&findings, json))
 }
 
+/// As [`load`], for those who carry the program out: what they would have to ignore is an error.
+pub fn load_to_run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> {
+    let job = load(matches, params)?;
+    let json = matches.get_flag("json");
+    job.runnable().map_err(|findings| out::wrong_program(&findings, json))?;
+    Ok(job)
+}
+
 fn cluster(program: &hir::Program) -> Option<&hir::Cluster> {
     program.clusters.get(program.job.as_ref()?.cluster?)
 }

@@ -21,7 +21,7 @@ pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     if json {
         out::json_head("run")?;
     }
-    let mut job = program::load(matches, params)?;
+    let mut job = program::load_to_run(matches, params)?;
     out::findings(&job.warnings, json)?;
     if matches.get_flag("no-overlap") {
         job.plan.overlap = false;
