@@ -387,13 +387,8 @@ impl<'a> Checker<'a> {
         field: &crate::layers::Field,
         expr: &Expr,
     ) -> Option<Static> {
-        use crate::params::ParamKind;
         let kind = field.kind?;
-        let ty = match kind {
-            ParamKind::Bool => Ty::Bool,
-            ParamKind::Text => Ty::Text,
-            _ => Ty::Number,
-        };
+        let ty = kind.ty();
         let value = match place.layer {
             Some(names) => {
                 let names = names.clone();

@@ -209,11 +209,7 @@ impl<'a> Checker<'a> {
         names: &mut LayerNames,
     ) {
         let kind = self.field_kind(field);
-        let ty = kind.map(|k| match k {
-            ParamKind::Bool => Ty::Bool,
-            ParamKind::Text => Ty::Text,
-            _ => Ty::Number,
-        });
+        let ty = kind.map(ParamKind::ty);
         let index = state.fields.len() as u32;
         let whole = matches!(kind, Some(ParamKind::Int | ParamKind::Dim));
         let symbol_id = whole.then(|| {
@@ -248,7 +244,7 @@ impl<'a> Checker<'a> {
     }
 
     fn field_kind(&mut self, field: &ast::Field) -> Option<ParamKind> {
-        let words = ["int", "float", "bool", "string"];
+        let words = ["int", "float", "bool", "string", "share"];
         match &field.kind {
             Some(Kind::Name(kind)) if words.contains(&kind.name.as_str()) => {
                 ParamKind::of(&kind.name)
@@ -271,7 +267,7 @@ impl<'a> Checker<'a> {
                 self.report(
                     Diagnostic::error("M0121", format!("`{name}` has no type"))
                         .label(field.name.span, "which?")
-                        .help(format!("write `{name}: int` (or float, bool, string)")),
+                        .help(format!("write `{name}: int` (or float, bool, string, share)")),
                 );
                 None
             }

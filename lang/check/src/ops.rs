@@ -2,7 +2,7 @@
 
 use crate::calls::as_name;
 use crate::function::{FnCx, Val};
-use crate::hir::{Axis, Expr, Op, Reduction, Static, TensorType};
+use crate::hir::{Axis, Expr, Op, Quantity, Reduction, Static, TensorType, Unit, Value};
 use crate::operators::op_expr;
 use crate::scope::Checker;
 use crate::statics::Ty;
@@ -107,6 +107,10 @@ impl Checker<'_> {
                     call.over = Some(place);
                 }
                 ("axis", None) => {}
+                ("share", Some(arg)) => match self.layer_share(cx, &arg.value) {
+                    Some(v) => call.numbers.push((name, v)),
+                    None => fine = false,
+                },
                 (_, Some(arg)) => match self.layer_number(cx, &arg.value) {
                     Some(v) => call.numbers.push((name, v)),
                     None => fine = false,
@@ -133,6 +137,48 @@ impl Checker<'_> {
                     Diagnostic::error("M0111", "a number known before the run is needed here")
                         .label(other.span(), "a tensor"),
                 );
+                None
+            }
+        }
+    }
+
+    /// `10%`: from 0 to below 100 %, as far as it is known here.
+    fn layer_share(&mut self, cx: &mut FnCx, expr: &ast::Expr) -> Option<Static> {
+        let (typed, at) = match self.value(cx, expr)? {
+            Val::Static(typed, at) => (typed, at),
+            other => {
+                self.report(
+                    Diagnostic::error("M0111", "a share known before the run is needed here")
+                        .label(other.span(), "a tensor"),
+                );
+                return None;
+            }
+        };
+        let plain = match &typed.value {
+            Static::Value(v) => v.number(),
+            _ => None,
+        };
+        match (&typed.value, typed.ty) {
+            (Static::Value(Value::Quantity(q)), Ty::Unit(Unit::Share))
+                if !(0.0..1.0).contains(&q.amount) =>
+            {
+                let shown = crate::units::show(*q);
+                let title = format!("a share from 0% to below 100% is dropped, not {shown}");
+                self.report(Diagnostic::error("M0112", title).label(at, "out of range"));
+                None
+            }
+            (_, Ty::Unit(Unit::Share)) => Some(typed.value),
+            _ => {
+                let title = format!("a share is needed here, and this is {}", typed.ty.noun());
+                let d = Diagnostic::error("M0111", title).label(at, typed.ty.noun());
+                self.report(match plain.filter(|x| (0.0..1.0).contains(x)) {
+                    Some(x) => {
+                        let q = Quantity { amount: x, unit: Unit::Share };
+                        let share = crate::units::show(q);
+                        d.fix(format!("did you mean `{share}`?"), at, share)
+                    }
+                    None => d.help("write it as `10%`; a param of this kind is a `share`"),
+                });
                 None
             }
         }
@@ -272,6 +318,7 @@ impl Checker<'_> {
         let op = match (name, over) {
             ("float", _) => Op::ToFloat,
             ("causal", _) => Op::Causal,
+            ("dropout", _) => Op::Dropout { p: number("p")? },
             ("rms_norm", _) => Op::RmsNorm { eps: number("eps")? },
             ("layer_norm", _) => Op::LayerNorm { eps: number("eps")? },
             ("softmax", Some(from_end)) => Op::Softmax { from_end },

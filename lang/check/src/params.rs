@@ -58,6 +58,16 @@ impl ParamKind {
         KINDS.iter().find(|k| k.0 == name).map(|k| k.1)
     }
 
+    /// The type of its values in expressions.
+    pub fn ty(self) -> Ty {
+        match self {
+            ParamKind::Int | ParamKind::Dim | ParamKind::Float => Ty::Number,
+            ParamKind::Bool => Ty::Bool,
+            ParamKind::Text => Ty::Text,
+            ParamKind::Quantity(unit) => Ty::Unit(unit),
+        }
+    }
+
     fn needed(self) -> &'static str {
         match self {
             ParamKind::Int => "a whole number",

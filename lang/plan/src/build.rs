@@ -264,6 +264,11 @@ impl Builder {
         self.push(Op::ScatterAdd, &[ids, dy], Some((table, DType::F32)))
     }
 
+    /// Drops elements with probability `p`; `number` tells the dropouts of a program apart.
+    pub fn dropout(&mut self, x: NodeId, p: f64, number: u32) -> Result<NodeId> {
+        self.push(Op::Dropout { p, number }, &[x], None)
+    }
+
     pub fn rope(&mut self, x: NodeId, axis: u8, base: f64, inverse: bool) -> Result<NodeId> {
         self.push(Op::Rope { axis, base, inverse }, &[x], None)
     }

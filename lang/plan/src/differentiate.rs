@@ -198,6 +198,7 @@ impl Sweep {
         let (x, dx) = match (&node.op, inputs) {
             (Op::Softmax { axis }, &[x]) => (x, self.b.softmax_grad(y, dy, *axis)?),
             (Op::Causal { .. }, &[x]) => (x, self.b.causal(dy, 0.0)?),
+            (&Op::Dropout { p, number }, &[x]) => (x, self.b.dropout(dy, p, number)?),
             (Op::Rope { axis, base, inverse }, &[x]) => {
                 (x, self.b.rope(dy, *axis, *base, !inverse)?)
             }

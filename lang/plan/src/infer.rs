@@ -22,6 +22,7 @@ pub fn infer(
         Op::Weight(_) | Op::Column(_) | Op::Const(_) => leaf(op, inputs, declared)?,
         Op::Unary(_) | Op::Affine { .. } => (float(one(inputs)?)?.clone(), DType::F32),
         Op::UnaryGrad(_) => (same_pair(inputs)?.clone(), DType::F32),
+        Op::Dropout { .. } => (float(one(inputs)?)?.clone(), DType::F32),
         Op::Causal { .. } => (causal(inputs)?, DType::F32),
         Op::Rope { axis, .. } => (rope(inputs, *axis)?, DType::F32),
         Op::Softmax { axis } => (with_axis(float(one(inputs)?)?, *axis)?, DType::F32),

@@ -21,6 +21,13 @@ use std::collections::BTreeMap;
 pub use mixing::refuse_mixing;
 pub use objective::{LoweredProgram, lower_objectives, remap, results};
 
+/// What a program is lowered for: dropout is only there in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Train,
+    Evaluate,
+}
+
 pub(crate) type Result<T> = std::result::Result<T, Diagnostic>;
 
 /// Elements of a tensor: 16 TiB of f32.
@@ -51,6 +58,9 @@ pub(crate) struct Lowerer<'a> {
     columns: Vec<Column>,
     column_nodes: BTreeMap<String, NodeId>,
     weight_nodes: BTreeMap<u32, NodeId>,
+    mode: Mode,
+    /// Dropouts met so far.
+    dropouts: u32,
 }
 
 /// What a function's names mean while it is lowered.
@@ -71,7 +81,7 @@ impl Frame<'_> {
 }
 
 impl<'a> Lowerer<'a> {
-    pub(crate) fn new(program: &'a hir::Program, job: &'a hir::Job) -> Lowerer<'a> {
+    pub(crate) fn new(program: &'a hir::Program, job: &'a hir::Job, mode: Mode) -> Lowerer<'a> {
         Lowerer {
             program,
             job,
@@ -79,6 +89,8 @@ impl<'a> Lowerer<'a> {
             columns: Vec::new(),
             column_nodes: BTreeMap::new(),
             weight_nodes: BTreeMap::new(),
+            mode,
+            dropouts: 0,
         }
     }
 

@@ -4,7 +4,9 @@ use crate::bucket::{self, BucketPolicy};
 use crate::cost::{self, Held, Link, Pace, Rates};
 use crate::differentiate::differentiate;
 use crate::infer::verify_graph;
-use crate::lower::{LoweredProgram, MAX_ELEMENTS, internal, lower_objectives, remap, results};
+use crate::lower::{
+    LoweredProgram, MAX_ELEMENTS, Mode, internal, lower_objectives, remap, results,
+};
 use crate::memory::{Overwrite, plan_memory, verify_memory};
 use crate::report::{BucketRow, Report, bytes};
 use crate::simplify::simplify;
@@ -130,7 +132,7 @@ fn make(
     let model = model.ok_or_else(|| internal(job.span, "the job's model does not exist"))?;
     let weights = model.weights.clone();
     weights.iter().try_for_each(fits_a_machine)?;
-    let loss = lower_objectives(program, job, &[&job.loss])?;
+    let loss = lower_objectives(program, job, &[&job.loss], Mode::Train)?;
     refuse_trained_weights_of_targets(&loss, &weights)?;
     let max_samples = job.batch.div_ceil(u64::from(job.shards.max(1))).max(1);
     let (train, buckets) = training(&loss, &weights, max_samples, job)?;
@@ -288,7 +290,7 @@ fn evaluation(
 ) -> Result<Evaluation, Diagnostic> {
     let mut objectives = vec![&job.loss];
     objectives.extend(&eval.metrics);
-    let lowered = lower_objectives(program, job, &objectives)?;
+    let lowered = lower_objectives(program, job, &objectives, Mode::Evaluate)?;
     let keep = lowered.results();
     verify_graph(&lowered.graph).map_err(|e| internal(eval.span, e))?;
     let memory = plan_memory(&lowered.graph, max_samples, &keep, &[], OVERWRITE);

@@ -369,6 +369,23 @@ fn attention_parts() {
 }
 
 #[test]
+fn dropout() {
+    for (number, p) in [(0, 0.1), (1, 0.5), (2, 0.9)] {
+        check(&format!("dropout of {p}"), |t| {
+            let n = lengths(t, 2);
+            let x = sampled(t, &n);
+            let x = t.b.dropout(x, p, number).unwrap();
+            let y = t.b.permute(x, &[1, 0, 2]).unwrap();
+            t.b.dropout(y, p, number + 3).unwrap()
+        });
+    }
+    check("dropout of a weight", |t| {
+        let x = t.weight(&[3, 3]);
+        t.b.dropout(x, 0.5, 7).unwrap()
+    });
+}
+
+#[test]
 fn tables() {
     check("gather", |t| {
         let table = t.weight(&[5, 3]);

@@ -12,7 +12,7 @@ use monarch_diagnostic::{Diagnostic, Sources};
 use monarch_graph::{
     BinaryOp, Column, Count, DType, Data, Optimizer, OptimizerKind, Order, Schedule, Source, Span,
 };
-use monarch_plan::lower::{LoweredProgram, lower_objectives};
+use monarch_plan::lower::{LoweredProgram, Mode, lower_objectives};
 use support::Rng;
 
 const SAMPLES: usize = 3;
@@ -112,7 +112,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
 
 fn lower(program: &Program) -> Result<LoweredProgram, Diagnostic> {
     let job = program.job.as_ref().unwrap();
-    lower_objectives(program, job, &[&job.loss])
+    lower_objectives(program, job, &[&job.loss], Mode::Train)
 }
 
 /// Values of the numerator for random columns, and the columns.

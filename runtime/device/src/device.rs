@@ -5,7 +5,7 @@
 //! the numbers of one device kind never depend on what else runs on it.
 
 use crate::{Columns, ExecError, Isa, IsaError, Lane, OutOfMemory, Weights};
-use monarch_graph::{Column, NodeId, Program};
+use monarch_graph::{Column, Draw, NodeId, Program};
 use std::ops::Range;
 
 /// A backend. The CPU carries out a launch before it returns; others may only queue it, and
@@ -40,6 +40,9 @@ pub trait Device {
 
     fn compile(&self, program: &Program) -> Result<Self::Executable, Self::Error>;
     fn stream(&self) -> Result<Self::Stream, Self::Error>;
+
+    /// What random numbers are drawn for in launches from now on.
+    fn draw(&self, executable: &mut Self::Executable, draw: Draw);
 
     /// Runs nodes `nodes` of a program for a shard of `samples` samples, after what was launched
     /// on the stream before. Gradients go to the slab.
@@ -149,6 +152,10 @@ impl Device for Cpu {
 
     fn stream(&self) -> Result<CallingThread, ExecError> {
         Ok(CallingThread)
+    }
+
+    fn draw(&self, executable: &mut Lane, draw: Draw) {
+        executable.draw(draw);
     }
 
     fn launch(

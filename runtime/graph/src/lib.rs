@@ -18,6 +18,7 @@ pub mod tree;
 pub use hex::hex;
 pub use id::{BucketId, NodeId, TaskId, WeightId};
 pub use op::{BinaryOp, CompareOp, Einsum, Graph, Node, Op, ReduceOp, UnaryOp};
+pub use philox::Draw;
 pub use plan::*;
 pub use shape::{DType, Dim, Shape, rank_range, shard_range};
 pub use span::Span;

@@ -98,6 +98,11 @@ pub enum Op {
     Gather,
     /// (ids i32 [I..], dy [I.., ..]) -> [R, ..]: rows of dy added in order (adjoint of `Gather`).
     ScatterAdd,
+    /// x / (1 - p) where it is kept, 0 elsewhere: each element is dropped with probability p, by
+    /// the random number of (seed, step, sample, `number`, element of the sample). Its own adjoint:
+    /// the same numbers are drawn again, no mask is stored. `p` is from 0 to below 1; `number`
+    /// tells the dropouts of a program apart. (Srivastava et al., "Dropout", JMLR 2014.)
+    Dropout { p: f64, number: u32 },
     /// Rotary position embedding, half-split: x [.., K] with the position along `axis`:
     /// pairs (x[i], x[i + K/2]) turned by position * base^(-2i/K); `inverse` turns back.
     Rope { axis: u8, base: f64, inverse: bool },

@@ -2,8 +2,10 @@
 //! random numbers that are a function of a key and a counter, so no generator has a state that
 //! a checkpoint could miss.
 
-const MUL: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+/// Factors of the rounds.
+pub const MUL: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+/// What the key grows by from round to round.
+pub const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// What a stream of random numbers is for; streams of different purposes never meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +14,7 @@ pub enum Purpose {
     Init = 1,
     /// Permutation of an epoch; `a` the epoch, `b` the round.
     Order = 2,
-    /// Dropout; `a` the step, `b` sample and operation.
+    /// Dropout; `a` operation and step, `b` sample and element: see [`Draw::dropout`].
     Dropout = 3,
     /// `random(..)` in tests of the language.
     Test = 4,
@@ -22,8 +24,43 @@ pub enum Purpose {
 ///
 /// The key is the seed folded with the purpose; the counter is (a, b). 64 bits each.
 pub fn random4(seed: u64, purpose: Purpose, a: u64, b: u64) -> [u32; 4] {
-    let key = [seed as u32, ((seed >> 32) as u32) ^ ((purpose as u32) << 24)];
-    block([b as u32, (b >> 32) as u32, a as u32, (a >> 32) as u32], key)
+    block(counter(a, b), key(seed, purpose))
+}
+
+fn key(seed: u64, purpose: Purpose) -> [u32; 2] {
+    [seed as u32, ((seed >> 32) as u32) ^ ((purpose as u32) << 24)]
+}
+
+fn counter(a: u64, b: u64) -> [u32; 4] {
+    [b as u32, (b >> 32) as u32, a as u32, (a >> 32) as u32]
+}
+
+/// What the random numbers of a shard's work depend on, besides operation and element.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Draw {
+    /// Of the job.
+    pub seed: u64,
+    /// Optimizer step, counted from 0.
+    pub step: u64,
+    /// Position in the step's batch of the shard's first sample.
+    pub first: u64,
+}
+
+impl Draw {
+    /// Key and counter of dropout `number` for elements `4 * block..` of the sample at `position`
+    /// of the shard: they do not depend on how the batch is cut. (16 bits tell dropouts apart, 48
+    /// steps; a sample's elements and a batch's samples have 32 bits each.)
+    pub fn dropout(self, number: u32, position: u64, block: u32) -> ([u32; 4], [u32; 2]) {
+        let stream = u64::from(number) << 48 | self.step & 0xffff_ffff_ffff;
+        let sample = self.first.wrapping_add(position);
+        let place = sample << 32 | u64::from(block);
+        (counter(stream, place), key(self.seed, Purpose::Dropout))
+    }
+}
+
+/// Words below this drop their element.
+pub fn dropout_threshold(p: f64) -> u32 {
+    (p * 4_294_967_296.0) as u32
 }
 
 /// The bijection itself: ten rounds.

@@ -3,7 +3,7 @@
 use monarch_collective::Region;
 use monarch_data::{ColumnMut, Dataset, FillError, Order, Reader};
 use monarch_device::{Columns, ExecError, Isa, Lane, Weights};
-use monarch_graph::{Column, Count, DType, Program, Ratio, Span};
+use monarch_graph::{Column, Count, DType, Draw, Program, Ratio, Span};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -95,6 +95,11 @@ impl Engine {
             reader.fill(split, order, positions.clone(), &mut [view])?;
         }
         Ok(())
+    }
+
+    /// What random numbers are drawn for from now on.
+    pub(crate) fn draw(&mut self, draw: Draw) {
+        self.lane.draw(draw);
     }
 
     pub(crate) fn run(

@@ -8,7 +8,7 @@ use crate::trace::{Spans, now_ns};
 use monarch_collective::{CollectiveError, Stop};
 use monarch_data::Order;
 use monarch_device::Weights;
-use monarch_graph::{Task, TaskKind, shard_range};
+use monarch_graph::{Draw, Task, TaskKind, shard_range};
 use std::ops::Range;
 
 /// Name of the split that training reads.
@@ -58,6 +58,8 @@ impl Work<'_> {
     fn shard(&mut self, lane: &mut Lane, shard: u32) -> Result<(), WorkerError> {
         let positions = self.positions(shard);
         let samples = positions.end - positions.start;
+        let first = positions.start - self.job.at.first;
+        lane.train.draw(Draw { seed: self.bench.plan.seed, step: self.job.step, first });
         if samples == 0 {
             lane.train.clear();
             self.job.shard_done(shard, Share::default());

@@ -109,6 +109,8 @@ pub enum Op {
     Gather,
     /// (x)
     Softmax { from_end: usize },
+    /// (x): in training, this share of the elements is 0 and the others are scaled up.
+    Dropout { p: Static },
     /// (x [.., T, S]): elements with s > t + (S - T) become minus infinity.
     Causal,
     /// (logits [.., V], targets i32 [..]) -> negative log-likelihoods [..]

@@ -1,6 +1,6 @@
 //! Losses and metrics as ratios: a numerator summed over the batch, and what it is divided by.
 
-use super::{Lowerer, Result, internal, mixing, refuse_mixing};
+use super::{Lowerer, Mode, Result, internal, mixing, refuse_mixing};
 use crate::simplify::simplify;
 use monarch_check::hir;
 use monarch_graph::{Column, Count, DType, Dim, Graph, NodeId, Ratio, Shape, Span};
@@ -54,8 +54,9 @@ pub fn lower_objectives(
     program: &hir::Program,
     job: &hir::Job,
     objectives: &[&hir::Objective],
+    mode: Mode,
 ) -> Result<LoweredProgram> {
-    let mut lowerer = Lowerer::new(program, job);
+    let mut lowerer = Lowerer::new(program, job, mode);
     let mut ratios = Vec::with_capacity(objectives.len());
     for objective in objectives {
         ratios.push(lowerer.objective(objective)?);

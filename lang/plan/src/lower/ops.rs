@@ -1,6 +1,6 @@
 //! Operations of the language as nodes.
 
-use super::{Frame, Lowerer, Result, internal, is_float, mixing};
+use super::{Frame, Lowerer, Mode, Result, internal, is_float, mixing};
 use monarch_check::hir::{Op, Reduction};
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{NodeId, ReduceOp, Span, UnaryOp};
@@ -62,6 +62,15 @@ impl Lowerer<'_> {
             Op::Softmax { from_end } => {
                 let axis = axis(self, *from_end)?;
                 Ok(self.b.softmax(x, axis)?)
+            }
+            Op::Dropout { p } => {
+                let p = frame.share(p, span)?;
+                if p == 0.0 || self.mode == Mode::Evaluate {
+                    return Ok(x);
+                }
+                let number = self.dropouts;
+                self.dropouts += 1;
+                Ok(self.b.dropout(x, p, number)?)
             }
             Op::Causal => {
                 // Here rather than later, since the builder takes only fixed axes.

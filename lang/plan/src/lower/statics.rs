@@ -1,7 +1,7 @@
 //! Static expressions with the numbers of the frame at hand.
 
 use super::{Frame, Result, internal};
-use monarch_check::hir::{EvalError, Static, StaticEnv, Sym, Value};
+use monarch_check::hir::{EvalError, Static, StaticEnv, Sym, Unit, Value};
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::Span;
 
@@ -10,6 +10,21 @@ impl Frame<'_> {
     pub(super) fn number(&self, value: &Static, span: Span) -> Result<f64> {
         let (value, env) = (self.with_sizes(value, span)?, self.env());
         value.number(&env).map_err(|e| not_known(e, span))
+    }
+
+    /// A share from 0 to below 1: what a dropout drops.
+    pub(super) fn share(&self, value: &Static, span: Span) -> Result<f64> {
+        let value = self.with_sizes(value, span)?;
+        let found = match value.eval(&self.env()).map_err(|e| not_known(e, span))? {
+            Value::Quantity(q) if q.unit == Unit::Share => q.amount,
+            other => other.number().unwrap_or(f64::NAN),
+        };
+        if (0.0..1.0).contains(&found) {
+            return Ok(found);
+        }
+        let title = format!("a share from 0% to below 100% is dropped, not {:.4}%", 100.0 * found);
+        let instance = self.instance.map_or("here", |i| i.path.as_str());
+        Err(Diagnostic::error("M0112", title).label(span, format!("in `{instance}`")))
     }
 
     pub(super) fn truth(&self, value: &Static, span: Span) -> Result<bool> {

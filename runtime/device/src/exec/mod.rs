@@ -11,7 +11,7 @@ use crate::kernels::reduce::sum_in_order;
 use crate::kernels::rope::Tables;
 use crate::memory::{Area, Memory, OutOfMemory, Words};
 use crate::simd::Isa;
-use monarch_graph::{NodeId, Program, Span};
+use monarch_graph::{Draw, NodeId, Program, Span};
 use prepare::Prepared;
 use std::fmt;
 use std::ops::Range;
@@ -82,6 +82,7 @@ pub struct Lane {
     scratch: Words,
     prepared: Vec<Prepared>,
     tables: Tables,
+    draw: Draw,
 }
 
 impl Lane {
@@ -104,6 +105,7 @@ impl Lane {
             scratch: Words::new(0)?,
             prepared: Vec::new(),
             tables: Tables::default(),
+            draw: Draw::default(),
         })
     }
 
@@ -125,6 +127,11 @@ impl Lane {
         }
         self.prepared.push(prepared);
         Ok(())
+    }
+
+    /// What random numbers are drawn for from now on.
+    pub fn draw(&mut self, draw: Draw) {
+        self.draw = draw;
     }
 
     /// Runs nodes `nodes` for a shard of `samples` samples. Gradients go to `slab`, at their
@@ -156,7 +163,7 @@ impl Lane {
         }
         let mut memory = Memory { arena: self.arena.f32_mut(), slab, weights, columns };
         for (step, node) in steps.iter().zip(nodes) {
-            step.run(self.isa, &mut memory, self.scratch.f32_mut()).map_err(|bad| {
+            step.run(self.isa, &mut memory, self.scratch.f32_mut(), self.draw).map_err(|bad| {
                 ExecError::Id {
                     node,
                     span: step.span,

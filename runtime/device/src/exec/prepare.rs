@@ -194,7 +194,7 @@ fn strides(shape: &[usize]) -> Vec<usize> {
 
 /// One node with the shapes of its inputs.
 pub(super) struct Job<'a> {
-    node: &'a Node,
+    pub(super) node: &'a Node,
     pub(super) shape: &'a [usize],
     pub(super) shapes: &'a [Vec<usize>],
     dtypes: &'a [DType],
@@ -241,6 +241,7 @@ impl Job<'_> {
             Op::LayerNormGrad { eps } => self.norm(RowOp::LayerNormGrad { eps: *eps as f32 }),
             Op::Gather => self.gather(),
             Op::ScatterAdd => self.scatter_add(),
+            Op::Dropout { p, number } => self.dropout(*p, *number),
             Op::Rope { axis, base, inverse } => self.rope(tables, *axis, *base, *inverse),
         }
     }

@@ -3,6 +3,7 @@
 use super::prepare::{Job, Planned, size};
 use super::step::Launch;
 use crate::kernels::across::Across;
+use crate::kernels::dropout::Dropout;
 use crate::kernels::reduce::Reduce;
 use crate::kernels::rope::{Rope, Tables};
 use crate::kernels::rows::RowOp;
@@ -104,6 +105,28 @@ impl Job<'_> {
             return Err(format!("{dy:?} are not rows of {:?} by {ids:?}", self.shape));
         }
         Ok(Launch::ScatterAdd { rows, width: size(row)? })
+    }
+
+    pub(super) fn dropout(&self, p: f64, number: u32) -> Planned {
+        if !(0.0..1.0).contains(&p) || number >= 1 << 16 {
+            return Err(format!("dropout {number} of a share of {p}"));
+        }
+        let shape = self.shape;
+        let axis = self.node.shape.0.iter().position(|d| d.batch);
+        let (samples, run) = match axis {
+            // `per` elements of each sample stand together on its axis.
+            Some(axis) => {
+                let per = self.node.shape.0[axis].per as usize;
+                let samples = shape[axis].checked_div(per).unwrap_or(0);
+                (samples, per * size(&shape[axis + 1..])?)
+            }
+            None => (1, size(shape)?),
+        };
+        let of_a_sample = size(shape)?.checked_div(samples).unwrap_or(0);
+        if of_a_sample as u64 > 4 << 32 {
+            return Err(format!("a dropout of {of_a_sample} elements of each sample"));
+        }
+        self.alike(Launch::Dropout(Dropout::new(p, number, samples, run)))
     }
 
     pub(super) fn rope(&self, tables: &mut Tables, axis: u8, base: f64, inverse: bool) -> Planned {

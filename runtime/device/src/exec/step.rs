@@ -3,6 +3,7 @@
 use crate::gemm::Gemm;
 use crate::kernels::across::{self, Across};
 use crate::kernels::copy::{Strided, causal};
+use crate::kernels::dropout::Dropout;
 use crate::kernels::index::{self, BadId};
 use crate::kernels::map;
 use crate::kernels::reduce::{Reduce, argmax};
@@ -10,7 +11,7 @@ use crate::kernels::rope::Rope;
 use crate::kernels::rows::{self, RowOp};
 use crate::memory::{Memory, Place};
 use crate::simd::Isa;
-use monarch_graph::{BinaryOp, CompareOp, Span, UnaryOp};
+use monarch_graph::{BinaryOp, CompareOp, Draw, Span, UnaryOp};
 
 #[derive(Debug)]
 pub(super) struct Step {
@@ -75,6 +76,7 @@ pub(super) enum Launch {
         width: usize,
     },
     Rope(Box<Rope>),
+    Dropout(Dropout),
 }
 
 impl Step {
@@ -87,6 +89,7 @@ impl Step {
         isa: Isa,
         memory: &mut Memory,
         scratch: &mut [f32],
+        draw: Draw,
     ) -> Result<(), BadId> {
         if matches!(self.launch, Launch::Given | Launch::None) || self.out.length == 0 {
             return Ok(());
@@ -141,6 +144,7 @@ impl Step {
                 index::scatter_add(isa, x.i32(0), x.f32(1), *rows, *width, out.f32())?;
             }
             Launch::Rope(rope) => rope.run(isa, x.f32(0), out.f32()),
+            Launch::Dropout(dropout) => dropout.run(isa, draw, x.f32(0), out.f32()),
         }
         Ok(())
     }

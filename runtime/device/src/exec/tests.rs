@@ -1,3 +1,5 @@
+mod more;
+
 use super::*;
 use crate::reference::{self, Tensor, TensorData};
 use crate::testing::{Noise, bits, isas};

@@ -6,6 +6,7 @@
 
 pub(crate) mod across;
 pub(crate) mod copy;
+pub(crate) mod dropout;
 pub(crate) mod functions;
 pub(crate) mod index;
 pub(crate) mod map;

@@ -2,6 +2,7 @@
 
 use super::elementwise::maximum;
 use super::{Job, Problem, Tensor, Value, each_index, strides};
+use monarch_graph::philox::{block, dropout_threshold};
 use monarch_graph::{Einsum, Op, ReduceOp};
 
 pub(super) fn run(job: &Job) -> Value {
@@ -26,6 +27,7 @@ pub(super) fn run(job: &Job) -> Value {
         Op::LayerNormGrad { eps } => along(job, last(job)?, |x, dy| layer_grad(x, dy, *eps)),
         Op::CrossEntropy => cross_entropy(job),
         Op::CrossEntropyGrad => cross_entropy_grad(job),
+        Op::Dropout { p, number } => dropout(job, *p, *number),
         Op::Rope { axis, base, inverse } => rope(job, *axis, *base, *inverse),
         other => job.wrong(format!("{other:?} has no reference")),
     }
@@ -233,5 +235,28 @@ fn rope(job: &Job, axis: u8, base: f64, inverse: bool) -> Value {
             x[place] * angle.cos() + x[place - half] * sin
         };
     }
+    job.result(out)
+}
+
+/// Element by element: which sample it is of, and its number there.
+fn dropout(job: &Job, p: f64, number: u32) -> Value {
+    let dims = &job.node.shape.0;
+    let shape = job.shape;
+    let mut out = Vec::new();
+    let mut x = job.floats(0)?.iter();
+    each_index(shape, |at| {
+        let (mut sample, mut element) = (0, 0);
+        for ((&i, &n), dim) in at.iter().zip(shape).zip(dims) {
+            let per = dim.per as usize;
+            if dim.batch {
+                (sample, element) = ((i / per) as u64, element * per + i % per);
+            } else {
+                element = element * n + i;
+            }
+        }
+        let (counter, key) = job.draw.dropout(number, sample, (element / 4) as u32);
+        let dropped = block(counter, key)[element % 4] < dropout_threshold(p);
+        out.extend(x.next().map(|x| if dropped { 0.0 } else { x / (1.0 - p) }));
+    });
     job.result(out)
 }

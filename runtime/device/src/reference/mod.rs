@@ -9,7 +9,7 @@ mod elementwise;
 mod moves;
 pub mod special;
 
-use monarch_graph::{DType, Graph, Node, Op, Span};
+use monarch_graph::{DType, Draw, Graph, Node, Op, Span};
 use std::fmt;
 
 /// A dense row-major tensor.
@@ -118,6 +118,17 @@ pub fn eval(
     weights: &[Tensor],
     columns: &[Tensor],
 ) -> Result<Vec<Tensor>, RefError> {
+    eval_drawn(graph, samples, weights, columns, Draw::default())
+}
+
+/// [`eval`] with the random numbers of `draw`.
+pub fn eval_drawn(
+    graph: &Graph,
+    samples: u64,
+    weights: &[Tensor],
+    columns: &[Tensor],
+    draw: Draw,
+) -> Result<Vec<Tensor>, RefError> {
     let mut values: Vec<Tensor> = Vec::with_capacity(graph.nodes.len());
     for (index, node) in graph.nodes.iter().enumerate() {
         let fail = |problem| RefError { node: index, span: node.span, problem };
@@ -127,7 +138,7 @@ pub fn eval(
             inputs.push(values.get(input).ok_or_else(|| fail(Problem::Order { input }))?);
         }
         let shape = node.shape.at(samples);
-        let job = Job { node, shape: &shape, inputs: &inputs };
+        let job = Job { node, shape: &shape, inputs: &inputs, draw };
         let value = job.run(weights, columns).map_err(fail)?;
         values.push(value);
     }
@@ -140,6 +151,7 @@ struct Job<'a> {
     /// Concrete lengths of the result.
     shape: &'a [usize],
     inputs: &'a [&'a Tensor],
+    draw: Draw,
 }
 
 type Value = Result<Tensor, Problem>;
