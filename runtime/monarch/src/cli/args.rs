@@ -1,81 +1,55 @@
-//! The command line. Params of a job become options of the verbs that take a job, so the
-//! command is built after the program has been read.
+//! Arguments that verbs share. Params of a job become options of the verbs that take a job, so
+//! the command is built after the program has been read.
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use super::verbs::{self, Takes, VERBS};
+use clap::{Arg, ArgAction, ArgMatches};
 use monarch_check::ParamHelp;
-
-/// Names that a param may not take, since they are options of verbs that take a job.
-pub const RESERVED: &[&str] = &[
-    "help",
-    "json",
-    "workers",
-    "threads",
-    "resume",
-    "listen",
-    "key",
-    "join",
-    "transport",
-    "trace",
-    "no-overlap",
-    "no_overlap",
-    "quiet",
-    "run-id",
-    "run_id",
-    "plan",
-    "version",
-    "advertise",
-    "steps",
-    "repeat",
-];
+use std::sync::OnceLock;
 
 const PARAMS: &str = "Params of the program";
 
-/// Verbs whose first argument is a program.
-const OF_A_PROGRAM: &[&str] = &["run", "check", "plan", "worker", "bench"];
+/// Names that a param may not take, since they are options of verbs that take a job.
+pub fn reserved() -> &'static [&'static str] {
+    static NAMES: OnceLock<Vec<&'static str>> = OnceLock::new();
+    NAMES.get_or_init(|| {
+        let mut names = vec!["help".to_string(), "version".to_string()];
+        for verb in VERBS.iter().filter(|v| v.takes != Takes::Words) {
+            names.extend(
+                verb.command(&[]).get_arguments().filter_map(Arg::get_long).map(String::from),
+            );
+        }
+        // A param's name has no dashes; one that differs in nothing else would only confuse.
+        names.extend(names.clone().iter().map(|n| n.replace('-', "_")));
+        names.sort();
+        names.dedup();
+        names.into_iter().map(|n| &*n.leak()).collect()
+    })
+}
 
-/// The verb and the program's path, as far as they can be told before the options are known.
+/// The program's path, as far as it can be told before the options are known.
 pub fn program_of(args: &[String]) -> Option<&str> {
-    let verb = args.first()?;
-    if !OF_A_PROGRAM.contains(&verb.as_str()) {
-        return None;
-    }
+    let verb = verbs::find(args.first()?)?;
     let rest = &args[1..];
     let named = rest.iter().find(|a| a.ends_with(".mon") && !a.starts_with('-'));
-    named.or_else(|| rest.first().filter(|a| !a.starts_with('-'))).map(String::as_str)
+    let first = rest.first().filter(|a| !a.starts_with('-') && verb.takes != Takes::Words);
+    named.or(first).map(String::as_str)
 }
 
-/// The whole command, with options for `params`.
-pub fn command(params: &[ParamHelp]) -> Command {
-    Command::new("monarch")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("Checks, plans and runs training programs")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .after_help(
-            "Exit codes: 0 ok, 1 the run failed, 2 the program is wrong, 3 the plan differs from \
-             the saved one,\n4 the cluster cannot be reached, 130 interrupted. Standard output is \
-             data, standard error is talk.",
-        )
-        .subcommand(run(params))
-        .subcommand(check(params))
-        .subcommand(plan(params))
-        .subcommand(worker(params))
-        .subcommand(explain())
-        .subcommand(key())
-        .subcommand(bench(params))
+/// `JOB.mon`
+pub fn program(required: bool) -> Arg {
+    Arg::new("program").value_name("JOB.mon").required(required).help("The program")
 }
 
-fn job(name: &'static str, about: &'static str, params: &[ParamHelp]) -> Command {
-    let file = Arg::new("program").value_name("JOB.mon").required(true).help("The program");
-    let json = Arg::new("json")
+/// `--json`
+pub fn json() -> Arg {
+    Arg::new("json")
         .long("json")
         .action(ArgAction::SetTrue)
-        .help("Print JSON, one object a line, a version line first");
-    let command = Command::new(name).about(about).arg(file).arg(json);
-    params.iter().fold(command, |command, param| command.arg(option(param)))
+        .help("Print JSON, one object a line, a version line first")
 }
 
-fn option(param: &ParamHelp) -> Arg {
+/// `--lr 1e-3`
+pub fn param(param: &ParamHelp) -> Arg {
     let mut help = param.doc.clone();
     for part in [
         param.default.as_ref().map(|d| format!("[default: {d}]")),
@@ -97,119 +71,46 @@ fn option(param: &ParamHelp) -> Arg {
         .allow_hyphen_values(true)
 }
 
-fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+/// An option with a text.
+pub fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
-fn number(name: &'static str, help: &'static str) -> Arg {
+/// An option with a whole number from 1.
+pub fn number(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name("N").help(help).value_parser(count)
 }
 
-/// A whole number from 1.
 fn count(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "it is a whole number from 1".to_string())
 }
 
 /// The run after `--resume`, which may be missing: then the program is taken for it.
-fn run_to_resume(text: &str) -> Result<String, String> {
+pub fn run_to_resume(text: &str) -> Result<String, String> {
     match text.ends_with(".mon") {
         true => Err("it is a program: write it before `--resume`".to_string()),
         false => Ok(text.to_string()),
     }
 }
 
-fn flag(name: &'static str, help: &'static str) -> Arg {
+/// An option that is there or not.
+pub fn flag(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
-fn workers() -> Arg {
+/// `--workers N`
+pub fn workers() -> Arg {
     number("workers", "Worker processes on this machine (instead of the program's `cluster`)")
 }
 
-fn threads() -> Arg {
+/// `--threads N`
+pub fn threads() -> Arg {
     number("threads", "Threads of each worker [default: cores / workers]")
 }
 
-fn run(params: &[ParamHelp]) -> Command {
-    job("run", "Trains a model", params)
-        .arg(workers())
-        .arg(threads())
-        .arg(
-            text("resume", "RUN", "Go on from the last whole checkpoint (of this run, or newest)")
-                .num_args(0..=1)
-                .value_parser(run_to_resume)
-                .default_missing_value(""),
-        )
-        .arg(number("join", "Wait for this many workers from other machines as well"))
-        .arg(text("listen", "ADDR", "Where workers reach the controller [default: 127.0.0.1:0]"))
-        .arg(text("key", "FILE", "The cluster's key, for workers from other machines"))
-        .arg(
-            text("transport", "HOW", "How gradients travel [default: auto]")
-                .value_parser(["auto", "shm", "quic"]),
-        )
-        .arg(flag("no-overlap", "Reduce gradients after backward instead of under it"))
-        .arg(text("trace", "A..B", "Write a Chrome trace of these steps"))
-        .arg(
-            text("run-id", "ID", "Name of the run's folder [default: from the clock]")
-                .conflicts_with("resume"),
-        )
-        .arg(flag("quiet", "No progress, only the summary"))
-}
-
-fn check(params: &[ParamHelp]) -> Command {
-    job("check", "Finds the mistakes of a program, all at once", params)
-}
-
-fn plan(params: &[ParamHelp]) -> Command {
-    job("plan", "Says what a run would need and take, before anything runs", params)
-        .arg(workers())
-        .arg(threads())
-        .arg(
-            text("transport", "HOW", "How gradients travel [default: shm]")
-                .value_parser(["auto", "shm", "quic"]),
-        )
-}
-
-fn worker(params: &[ParamHelp]) -> Command {
-    job("worker", "Works for a controller on this or another machine", params)
-        .mut_arg("program", |a| a.required(false).help("Insist on this program being the job"))
-        .arg(text("join", "HOST:PORT", "The controller's address").required(true))
-        .arg(text("key", "FILE", "The cluster's key"))
-        .arg(text("listen", "ADDR", "Where other workers reach this one [default: like --join]"))
-        .arg(
-            Arg::new("slot")
-                .long("slot")
-                .hide(true)
-                .requires("parent")
-                .value_parser(value_parser!(u32)),
-        )
-        .arg(Arg::new("parent").long("parent").hide(true).value_parser(value_parser!(u32)))
-}
-
-fn explain() -> Command {
-    let about = "Explains a diagnostic, a block, a part of the library or a program's settings";
-    Command::new("explain")
-        .about(about)
-        .arg(
-            Arg::new("what")
-                .value_name("WORD|JOB.mon")
-                .help("`M0201`, `train`, `AdamW`, or a program"),
-        )
-        .arg(Arg::new("setting").value_name("SETTING").help("`train.lr`"))
-}
-
-fn key() -> Command {
-    let file = Arg::new("file").value_name("FILE").required(true).help("File to make");
-    Command::new("key").about("Makes a new cluster key").arg(file)
-}
-
-fn bench(params: &[ParamHelp]) -> Command {
-    job("bench", "Measures this machine: steps/s of a program, overhead, start-up", params)
-        .mut_arg("program", |a| a.required(false))
-        .arg(workers())
-        .arg(threads())
-        .arg(number("steps", "Steps to time [default: 200]"))
-        .arg(number("repeat", "Repetitions of start-up measurements [default: 10]"))
+/// `--transport HOW`
+pub fn transport(help: &'static str) -> Arg {
+    text("transport", "HOW", help).value_parser(["auto", "shm", "quic"])
 }
 
 /// Values of params that the command line gave.
@@ -254,20 +155,9 @@ mod tests {
         assert_eq!(of("run --lr 1e-3 a.mon"), Some("a.mon".into()));
         assert_eq!(of("run job"), Some("job".into()));
         assert_eq!(of("run --help"), None);
-        assert_eq!(of("explain a.mon"), None);
-    }
-
-    #[test]
-    fn the_command_is_consistent_and_reserves_its_names() {
-        let command = command(&[]);
-        command.clone().debug_assert();
-        for verb in OF_A_PROGRAM {
-            let verb = command.find_subcommand(verb).expect("a verb");
-            for arg in verb.get_arguments().filter_map(Arg::get_long) {
-                let hidden = ["slot", "parent"].contains(&arg);
-                assert!(hidden || RESERVED.contains(&arg), "`{arg}` is not reserved");
-            }
-        }
+        assert_eq!(of("explain a.mon train.lr"), Some("a.mon".into()));
+        assert_eq!(of("explain M0201"), None);
+        assert_eq!(of("nothing a.mon"), None);
     }
 
     #[test]

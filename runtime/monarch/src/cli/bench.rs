@@ -1,7 +1,8 @@
 //! `monarch bench`: what this machine does, each figure with its spread.
 
+use super::verbs::{Group, Takes, Verb};
 use super::{Failure, args, number, out, program, text};
-use clap::ArgMatches;
+use clap::{ArgMatches, Command as ClapCommand};
 use monarch::front::{self, Job};
 use monarch::launch::Processes;
 use monarch_check::ParamHelp;
@@ -12,6 +13,27 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+pub const VERB: Verb = Verb {
+    name: "bench",
+    about: "Measures this machine: steps/s of a program, overhead, start-up",
+    group: Group::Machines,
+    takes: Takes::MaybeProgram,
+    examples: &[
+        ("monarch bench", "what a step, a start and a worker cost here"),
+        ("monarch bench job.mon --steps 50", "the first 50 steps of a program"),
+    ],
+    options,
+    run: bench,
+};
+
+fn options(command: ClapCommand) -> ClapCommand {
+    command
+        .arg(args::workers())
+        .arg(args::threads())
+        .arg(args::number("steps", "Steps to time [default: 200]"))
+        .arg(args::number("repeat", "Repetitions of start-up measurements [default: 10]"))
+}
 
 /// A step of next to nothing: what is left is the price of a step itself.
 const EMPTY: &str = "use std.optim.SGD
@@ -61,7 +83,7 @@ fn at(sorted: &[f64], share: f64) -> f64 {
     sorted.get((last as f64 * share).round() as usize).copied().unwrap_or_default()
 }
 
-pub fn bench(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+fn bench(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let json = matches.get_flag("json");
     if json {
         out::json_head("bench")?;
@@ -91,7 +113,7 @@ pub fn bench(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> 
 }
 
 fn plain(path: &Path) -> Result<Job, Failure> {
-    front::plan(path, &[], args::RESERVED, |_| Facts::default())
+    front::plan(path, &[], args::reserved(), |_| Facts::default())
         .map_err(|findings| out::wrong_program(&findings, false))
 }
 
@@ -115,7 +137,7 @@ fn language(figures: &mut Figures, scratch: &Scratch) -> Result<(), Failure> {
     let mut times = Vec::new();
     for _ in 0..10 {
         let start = Instant::now();
-        let checked = front::check(&path, &[], args::RESERVED);
+        let checked = front::check(&path, &[], args::reserved());
         times.push(start.elapsed().as_secs_f64() * 1e3);
         if let Some(error) = checked.diagnostics.iter().find(|d| d.is_error()) {
             return Err(Failure::run(format!("the long program is wrong: {}", error.title)));

@@ -1,17 +1,44 @@
 //! `monarch explain M0201`, `monarch explain train`, `monarch explain JOB.mon train.lr`.
 
+use super::verbs::{Group, Takes, Verb};
 use super::{Failure, args, out, text};
-use clap::ArgMatches;
+use clap::{Arg, ArgMatches, Command};
 use monarch::front::{self, Findings};
 use monarch_check::hir::{Origin, Program, Setting};
-use monarch_check::reference;
+use monarch_check::{ParamHelp, reference};
 use monarch_diagnostic::{page, pages, suggest};
 use std::path::Path;
 
-pub fn explain(matches: &ArgMatches) -> Result<(), Failure> {
+pub const VERB: Verb = Verb {
+    name: "explain",
+    about: "Explains a diagnostic, a block, a part of the library or a program's settings",
+    group: Group::Write,
+    takes: Takes::Words,
+    examples: &[
+        ("monarch explain", "all there is to read about"),
+        ("monarch explain M0201", "a diagnostic"),
+        ("monarch explain train", "the settings of a block"),
+        ("monarch explain job.mon train.lr", "where a value comes from"),
+    ],
+    options,
+    run: explain,
+};
+
+fn options(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("what")
+                .value_name("WORD|JOB.mon")
+                .help("`M0201`, `train`, `AdamW`, or a program"),
+        )
+        .arg(Arg::new("setting").value_name("SETTING").help("`train.lr`"))
+}
+
+fn explain(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+    let given = args::overrides(matches, params);
     match text(matches, "what") {
         None => out::print(&list()),
-        Some(path) if path.ends_with(".mon") => settings(path, text(matches, "setting")),
+        Some(path) if path.ends_with(".mon") => settings(path, &given, text(matches, "setting")),
         Some(word) => explain_word(word),
     }
 }
@@ -46,8 +73,8 @@ fn explain_word(word: &str) -> Result<(), Failure> {
 }
 
 /// Where the settings of a program come from.
-fn settings(path: &str, wanted: Option<&str>) -> Result<(), Failure> {
-    let checked = front::check(Path::new(path), &[], args::RESERVED);
+fn settings(path: &str, given: &[(String, String)], wanted: Option<&str>) -> Result<(), Failure> {
+    let checked = front::check(Path::new(path), given, args::reserved());
     let findings = Findings { diagnostics: checked.diagnostics, sources: checked.sources };
     let Some(program) = checked.program else {
         return Err(out::wrong_program(&findings, false));

@@ -1,17 +1,26 @@
-//! The command line: one file per verb.
+//! The command line: one file per verb, each with its `VERB`, all of them in [`verbs::VERBS`].
+//!
+//! Invariants: standard output is data, standard error is talk; with `--json` every line on
+//! standard output is a JSON object and the first names its version. Exit codes are those that
+//! `monarch --help` lists, and [`Failure`] is the only way to one that is not 0.
 
 mod args;
 mod bench;
+mod check;
 mod explain;
+mod key;
 mod out;
+mod plan;
 mod program;
 mod progress;
 mod run;
 mod signals;
+mod verbs;
 mod worker;
 
 use clap::ArgMatches;
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use monarch_diagnostic::suggest;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -43,27 +52,22 @@ pub fn main() -> ExitCode {
         None => Vec::new(),
     };
     // Names that a param may not take are found by the check; here they would only collide.
+    let reserved = args::reserved();
     let params: Vec<_> =
-        params.into_iter().filter(|p| !args::RESERVED.contains(&p.name.as_str())).collect();
-    let matches = match args::command(&params).try_get_matches_from(&args) {
+        params.into_iter().filter(|p| !reserved.contains(&p.name.as_str())).collect();
+    let matches = match verbs::command(&params).try_get_matches_from(&args) {
         Ok(matches) => matches,
         Err(error) => return refuse(error),
     };
-    let result = match matches.subcommand() {
-        Some(("run", m)) => run::run(m, &params),
-        Some(("check", m)) => program::check(m, &params),
-        Some(("plan", m)) => program::plan(m, &params),
-        Some(("worker", m)) => worker::worker(m, &params),
-        Some(("explain", m)) => explain::explain(m),
-        Some(("key", m)) => worker::key(m),
-        Some(("bench", m)) => bench::bench(m, &params),
-        _ => Err(Failure::wrong("no verb")),
+    let Some((verb, matches)) = matches.subcommand().and_then(|(n, m)| Some((verbs::find(n)?, m)))
+    else {
+        // The command knows the verbs of the table alone, and insists on one.
+        return ExitCode::from(2);
     };
-    match result {
+    match (verb.run)(matches, &params) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let json = matches.subcommand().is_some_and(|(_, m)| asks_for_json(m));
-            report(&failure, json);
+            report(&failure, asks_for_json(matches));
             ExitCode::from(failure.code)
         }
     }
@@ -90,6 +94,12 @@ fn report(failure: &Failure, json: bool) {
 
 /// Help goes to standard output, mistakes to standard error with code 2.
 fn refuse(mut error: clap::Error) -> ExitCode {
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+    {
+        progress::eprint_line(&unknown_verb(word));
+        return ExitCode::from(2);
+    }
     // No verb takes words that begin with a dash after `--`.
     error.remove(ContextKind::Suggested);
     // Printing fails only when nobody listens any more.
@@ -100,6 +110,20 @@ fn refuse(mut error: clap::Error) -> ExitCode {
     }
 }
 
+fn unknown_verb(word: &str) -> String {
+    if word.ends_with(".mon") {
+        return format!(
+            "monarch: `{word}` is a program, and what shall be done with it is missing; \
+             to train: `monarch run {word}`"
+        );
+    }
+    let near = suggest(word, verbs::VERBS.iter().map(|v| v.name));
+    let near = near.map_or("`monarch --help` lists the verbs".to_string(), |near| {
+        format!("did you mean `monarch {near}`?")
+    });
+    format!("monarch: there is no verb `{word}`; {near}")
+}
+
 /// The value of an option that is a text.
 fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
     matches.get_one::<String>(name).map(String::as_str)
@@ -108,4 +132,16 @@ fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
 /// The value of an option that is a number.
 fn number(matches: &ArgMatches, name: &str) -> Option<u32> {
     matches.get_one::<u32>(name).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verb_that_is_none_leads_to_one() {
+        assert!(unknown_verb("chekc").ends_with("did you mean `monarch check`?"));
+        assert!(unknown_verb("xyzzy").ends_with("`monarch --help` lists the verbs"));
+        assert!(unknown_verb("job.mon").ends_with("to train: `monarch run job.mon`"));
+    }
 }

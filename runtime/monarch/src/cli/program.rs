@@ -1,46 +1,12 @@
-//! `monarch check` and `monarch plan`: what a program says, before anything runs.
+//! From a command line to a job: the program, the cluster that it shall run on, this machine.
 
 use super::{Failure, args, number, out, text};
 use clap::ArgMatches;
-use monarch::front::{self, Findings, Job};
+use monarch::front::{self, Job};
 use monarch_check::{ParamHelp, hir};
 use monarch_device::Isa;
 use monarch_plan::{Facts, Link, Rates};
 use std::path::Path;
-
-/// `monarch check JOB.mon`
-pub fn check(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
-    let json = matches.get_flag("json");
-    let path = text(matches, "program").unwrap_or_default();
-    let given = args::overrides(matches, params);
-    if json {
-        out::json_head("check")?;
-    }
-    let checked = front::check(Path::new(path), &given, args::RESERVED);
-    let findings = Findings { diagnostics: checked.diagnostics, sources: checked.sources };
-    if findings.errors() > 0 {
-        return Err(out::wrong_program(&findings, json));
-    }
-    out::findings(&findings, json)?;
-    match json {
-        true => Ok(()),
-        false => out::print(&format!("{path}: {}\n", out::tally(&findings))),
-    }
-}
-
-/// `monarch plan JOB.mon`
-pub fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
-    let json = matches.get_flag("json");
-    if json {
-        out::json_head("plan")?;
-    }
-    let job = load(matches, params)?;
-    out::findings(&job.warnings, json)?;
-    match json {
-        true => out::json_line(&job.report.json()),
-        false => out::print(&job.report.text()),
-    }
-}
 
 /// Reads, checks and plans the program that the command line names.
 pub fn load(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> {
@@ -61,7 +27,7 @@ pub fn load(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> 
         }
     };
     let json = matches.get_flag("json");
-    front::plan(Path::new(path), &given, args::RESERVED, facts)
+    front::plan(Path::new(path), &given, args::reserved(), facts)
         .map_err(|findings| out::wrong_program(&findings, json))
 }
 

@@ -1,8 +1,9 @@
 //! `monarch run JOB.mon`
 
 use super::progress::{Progress, count, eprint_line, metric};
+use super::verbs::{Group, Takes, Verb};
 use super::{Failure, args, out, program, signals, text};
-use clap::ArgMatches;
+use clap::{ArgMatches, Command};
 use monarch::front::Job;
 use monarch::launch::Processes;
 use monarch::resume;
@@ -16,7 +17,50 @@ use monarch_net::ClusterKey;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-pub fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+pub const VERB: Verb = Verb {
+    name: "run",
+    about: "Trains a model",
+    group: Group::Run,
+    takes: Takes::Program,
+    examples: &[
+        ("monarch run job.mon", ""),
+        ("monarch run job.mon --lr 1e-3 --workers 4", "another value of a param, four workers"),
+        ("monarch run job.mon --resume", "go on where the last run stopped"),
+        ("monarch run job.mon --help", "the params of this program"),
+    ],
+    options,
+    run,
+};
+
+fn options(command: Command) -> Command {
+    let resume = "Go on from the last whole checkpoint (of this run, or newest)";
+    command
+        .arg(args::workers())
+        .arg(args::threads())
+        .arg(
+            args::text("resume", "RUN", resume)
+                .num_args(0..=1)
+                .value_parser(args::run_to_resume)
+                .default_missing_value(""),
+        )
+        .arg(args::number("join", "Wait for this many workers from other machines as well"))
+        .arg(args::text(
+            "listen",
+            "ADDR",
+            "Where workers reach the controller [default: 127.0.0.1:0]",
+        ))
+        .arg(args::text("key", "FILE", "The cluster's key, for workers from other machines"))
+        .arg(args::transport("How gradients travel [default: auto]"))
+        .arg(args::flag("no-overlap", "Reduce gradients after backward instead of under it"))
+        .arg(args::text("trace", "A..B", "Write a Chrome trace of these steps"))
+        .arg(
+            args::text("run-id", "ID", "Name of the run's folder [default: from the clock]")
+                .conflicts_with("resume"),
+        )
+        .arg(args::flag("quiet", "No progress, only the summary"))
+}
+
+fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let json = matches.get_flag("json");
     if json {
         out::json_head("run")?;

@@ -1,7 +1,8 @@
-//! `monarch worker` and `monarch key`.
+//! `monarch worker --join HOST:PORT`: works for a controller.
 
+use super::verbs::{Group, Takes, Verb};
 use super::{Failure, args, out, text};
-use clap::ArgMatches;
+use clap::{Arg, ArgMatches, Command, value_parser};
 use monarch::front;
 use monarch_check::ParamHelp;
 use monarch_controller::{PATIENCE_AFAR, PATIENCE_HERE};
@@ -18,8 +19,35 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// A worker that has lost its controller ends at the latest after this.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// `monarch worker --join HOST:PORT`
-pub fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+pub const VERB: Verb = Verb {
+    name: "worker",
+    about: "Works for a controller on this or another machine",
+    group: Group::Machines,
+    takes: Takes::MaybeProgram,
+    examples: &[
+        ("monarch worker --join gpu01:7000 --key cluster.key", ""),
+        ("monarch worker job.mon --join ..", "refuse any other job"),
+    ],
+    options,
+    run: worker,
+};
+
+fn options(command: Command) -> Command {
+    let started_here = |name| Arg::new(name).long(name).hide(true).value_parser(value_parser!(u32));
+    command
+        .mut_arg("program", |a| a.help("Insist on this program being the job"))
+        .arg(args::text("join", "HOST:PORT", "The controller's address").required(true))
+        .arg(args::text("key", "FILE", "The cluster's key"))
+        .arg(args::text(
+            "listen",
+            "ADDR",
+            "Where other workers reach this one [default: like --join]",
+        ))
+        .arg(started_here("slot").requires("parent"))
+        .arg(started_here("parent"))
+}
+
+fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let address = text(matches, "join").unwrap_or_default();
     let slot = matches.get_one::<u32>("slot").copied();
     let (key, job) = match slot {
@@ -115,7 +143,7 @@ fn key_file(matches: &ArgMatches) -> Result<ClusterKey, Failure> {
 fn job(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Option<[u8; 32]>, Failure> {
     let Some(path) = text(matches, "program") else { return Ok(None) };
     let given = args::overrides(matches, params);
-    let job = front::plan(Path::new(path), &given, args::RESERVED, |_| Facts::default())
+    let job = front::plan(Path::new(path), &given, args::reserved(), |_| Facts::default())
         .map_err(|findings| out::wrong_program(&findings, false))?;
     Ok(Some(job.hash))
 }
@@ -138,14 +166,6 @@ fn beside(controller: &str) -> Result<String, Failure> {
     let mut local = socket.local_addr().map_err(failed)?;
     local.set_port(0);
     Ok(local.to_string())
-}
-
-/// `monarch key FILE`
-pub fn key(matches: &ArgMatches) -> Result<(), Failure> {
-    let file = text(matches, "file").unwrap_or_default();
-    let key = ClusterKey::generate().map_err(|e| Failure::run(e.to_string()))?;
-    key.to_file(file).map_err(|e| Failure::run(e.to_string()))?;
-    out::print(&format!("made {file}; copy it to every machine of the cluster\n"))
 }
 
 #[cfg(test)]
