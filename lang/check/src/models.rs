@@ -168,6 +168,7 @@ impl<'a> Checker<'a> {
             path,
             sizes,
             weights: weights?,
+            adapters: Vec::new(),
             subs: subs?,
             fields: fields.clone(),
         })
@@ -216,6 +217,8 @@ impl<'a> Checker<'a> {
                 axes: axes.map(|a| a.name.clone().unwrap_or_else(|| a.size.text(&name))).collect(),
                 init,
                 trainable: true,
+                stored: monarch_graph::Float::F32,
+                adapter: false,
                 span: info.span,
             });
         }

@@ -47,7 +47,7 @@ impl Checker<'_> {
             there.keys().filter(|n| !ours.contains(*n)).map(|n| (*n).to_owned()).collect();
         if missing.is_empty() && misshapen.is_empty() && unexpected.is_empty() {
             for w in weights {
-                w.init = Init::File { path: path.clone(), name: w.name.clone() };
+                w.init = Init::File { path: path.clone(), name: w.name.clone(), transpose: false };
             }
             return Some(());
         }

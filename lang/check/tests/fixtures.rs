@@ -52,7 +52,8 @@ fn mlp_sgd() {
     let names: Vec<&str> = program.models[0].weights.iter().map(|w| w.name.as_str()).collect();
     assert_eq!(names, ["up.w", "up.b", "down.w", "down.b"]);
     let init = &program.models[0].weights[0].init;
-    let file = Init::File { path: "mlp_sgd.init.safetensors".into(), name: "up.w".into() };
+    let (path, name) = ("mlp_sgd.init.safetensors".into(), "up.w".into());
+    let file = Init::File { path, name, transpose: false };
     assert_eq!(*init, file);
 }
 

@@ -4,6 +4,7 @@
 //! A program that `check` accepted always lowers, but for what only numbers can show: sizes that
 //! do not divide, and results that depend on which samples share a shard.
 
+mod adapter;
 mod einsum;
 mod layout;
 mod mixing;
@@ -115,6 +116,11 @@ impl<'a> Lowerer<'a> {
             .instance
             .and_then(|instance| instance.weights.get(weight as usize).copied().flatten())
             .ok_or_else(|| internal(span, "this weight does not exist here"))?;
+        self.numbered_weight(frame, number, span)
+    }
+
+    /// The node of a weight of the model.
+    fn numbered_weight(&mut self, frame: &Frame, number: u32, span: Span) -> Result<NodeId> {
         if let Some(&node) = self.weight_nodes.get(&number) {
             return Ok(node);
         }
@@ -230,9 +236,10 @@ impl<'a> Lowerer<'a> {
                 self.model(*model, &args, span)?
             }
             hir::ExprKind::Op { op, args } => {
-                let args = self.eval_all(args, frame)?;
+                let values = self.eval_all(args, frame)?;
                 self.b.at(span);
-                self.op(op, &args, frame, span)?
+                let node = self.op(op, &values, frame, span)?;
+                self.adapted(op, args, &values, node, frame, span)?
             }
             hir::ExprKind::If { condition, yes, no } => {
                 let branch = if frame.truth(condition, span)? { yes } else { no };

@@ -70,6 +70,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
         sizes: vec![],
         fields: vec![],
         weights: vec![],
+        adapters: vec![],
         subs: vec![],
     };
     let data = Data { source: Source::Digits, splits: vec![], order: Order::File, span };

@@ -51,8 +51,8 @@ pub enum FileError {
         path: String,
         name: String,
     },
-    /// Only float32 is read.
-    NotF32 {
+    /// Weights are floating-point numbers of at most 64 bits and at least 16.
+    NotFloat {
         path: String,
         name: String,
         dtype: String,
@@ -67,9 +67,10 @@ impl fmt::Display for FileError {
                 write!(f, "`{path}` is not a whole safetensors file: {what}")
             }
             FileError::NoTensor { path, name } => write!(f, "`{path}` has no tensor `{name}`"),
-            FileError::NotF32 { path, name, dtype } => {
-                write!(f, "tensor `{name}` of `{path}` holds {dtype}; weights are read as F32 only")
-            }
+            FileError::NotFloat { path, name, dtype } => write!(
+                f,
+                "tensor `{name}` of `{path}` holds {dtype}; weights are F64, F32, BF16 or F16"
+            ),
         }
     }
 }
@@ -81,7 +82,7 @@ pub fn tensor_heads(path: &Path) -> Result<Vec<TensorHead>, FileError> {
     Ok(TensorFile::open(path)?.heads)
 }
 
-/// Reads tensors of a safetensors file, all float32, in the order of `names`.
+/// Reads tensors of a safetensors file (F64, F32, BF16 or F16) as f32, in the order of `names`.
 pub fn load_file_tensors(path: &Path, names: &[&str]) -> Result<Vec<OwnedTensor>, FileError> {
     let file = TensorFile::open(path)?;
     names.iter().map(|name| file.read(name)).collect()
@@ -138,25 +139,20 @@ impl TensorFile {
         let Some(info) = self.metadata.info(&name) else {
             return Err(FileError::NoTensor { path: path(), name });
         };
-        if info.dtype != Dtype::F32 {
-            return Err(FileError::NotF32 {
-                path: path(),
-                name,
-                dtype: format!("{:?}", info.dtype),
-            });
-        }
+        let Some(size) = float_bytes(info.dtype) else {
+            let dtype = format!("{:?}", info.dtype);
+            return Err(FileError::NotFloat { path: path(), name, dtype });
+        };
         let (start, end) = info.data_offsets;
-        let mut values = vec![0.0; (end - start) / 4];
+        let mut values = vec![0.0; (end - start) / size];
         let mut offset = self.data + start as u64;
-        let mut bytes = vec![0; 4 * BLOCK.min(values.len())];
+        let mut bytes = vec![0; size * BLOCK.min(values.len())];
         for block in values.chunks_mut(BLOCK) {
-            let part = &mut bytes[..4 * block.len()];
+            let part = &mut bytes[..size * block.len()];
             self.file
                 .read_exact_at(part, offset)
                 .map_err(|error| FileError::Io { path: path(), error })?;
-            for (to, from) in block.iter_mut().zip(part.as_chunks::<4>().0) {
-                *to = f32::from_le_bytes(*from);
-            }
+            to_f32(info.dtype, part, block);
             offset += part.len() as u64;
         }
         Ok(OwnedTensor { name, shape: info.shape.iter().map(|&n| n as u64).collect(), values })
@@ -165,6 +161,52 @@ impl TensorFile {
     /// Hash of the whole file.
     pub(crate) fn sha256(&self) -> io::Result<[u8; 32]> {
         sha256_of(&self.file)
+    }
+}
+
+/// Bytes of an element that weights may have.
+fn float_bytes(dtype: Dtype) -> Option<usize> {
+    match dtype {
+        Dtype::F64 => Some(8),
+        Dtype::F32 => Some(4),
+        Dtype::BF16 | Dtype::F16 => Some(2),
+        _ => None,
+    }
+}
+
+/// The nearest f32 of each element; exact but for F64.
+fn to_f32(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
+    match dtype {
+        Dtype::F64 => {
+            for (to, from) in out.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *to = f64::from_le_bytes(*from) as f32;
+            }
+        }
+        Dtype::F32 => {
+            for (to, from) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *to = f32::from_le_bytes(*from);
+            }
+        }
+        _ => {
+            for (to, from) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                let bits = u16::from_le_bytes(*from);
+                *to = match dtype {
+                    Dtype::BF16 => f32::from_bits(u32::from(bits) << 16),
+                    _ => from_f16(bits),
+                };
+            }
+        }
+    }
+}
+
+/// IEEE 754 binary16.
+fn from_f16(bits: u16) -> f32 {
+    let sign = u32::from(bits & 0x8000) << 16;
+    let (exponent, mantissa) = (u32::from(bits >> 10 & 0x1f), u32::from(bits & 0x3ff));
+    match exponent {
+        0 => f32::from_bits(sign | (mantissa as f32 / 16_777_216.0).to_bits()),
+        31 => f32::from_bits(sign | 0x7f80_0000 | mantissa << 13),
+        _ => f32::from_bits(sign | (exponent + 112) << 23 | mantissa << 13),
     }
 }
 
@@ -312,6 +354,21 @@ mod tests {
         assert!(header(&[("__metadata__", &[1])]).is_none());
         assert!(header(&[("a", &[u64::MAX, 2])]).is_none());
         assert!(parse_header(&header(&[]).unwrap()[8..], 0).is_ok());
+    }
+
+    #[test]
+    fn narrow_floats_are_read_exactly() {
+        let f16 = [0x3c00, 0xc000, 0x0001, 0x8000, 0x7bff, 0x7c00, 0x2e66];
+        let want = [1.0, -2.0, 5.960_464_5e-8, -0.0, 65_504.0, f32::INFINITY, 0.099_975_586];
+        for (bits, want) in f16.into_iter().zip(want) {
+            assert_eq!(from_f16(bits).to_bits(), f32::to_bits(want), "{bits:04x}");
+        }
+        assert!(from_f16(0x7e00).is_nan());
+        let mut out = [0.0; 2];
+        to_f32(Dtype::BF16, &[0xcd, 0xbd, 0x80, 0x3f], &mut out);
+        assert_eq!(out, [f32::from_bits(0xbdcd_0000), 1.0]);
+        to_f32(Dtype::F64, &0.1f64.to_le_bytes(), &mut out[..1]);
+        assert_eq!(out[0], 0.1);
     }
 
     proptest! {

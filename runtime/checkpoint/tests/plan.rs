@@ -10,6 +10,8 @@ fn weight(name: &str, shape: &[u64], trainable: bool) -> g::Weight {
         axes: shape.iter().map(|n| format!("A{n}")).collect(),
         init: g::Init::Zeros,
         trainable,
+        stored: g::Float::F32,
+        adapter: false,
         span: g::Span::default(),
     }
 }

@@ -1,4 +1,4 @@
-use monarch_graph::{Plan, Source};
+use monarch_graph::Plan;
 use monarch_net::ClusterKey;
 use monarch_sched::{Config, Timeouts, Transport};
 use std::collections::BTreeMap;
@@ -104,9 +104,6 @@ impl RunConfig {
 
     /// Tokens in one sample, for jobs that have tokens.
     pub(crate) fn tokens_per_sample(&self) -> Option<u64> {
-        match self.plan.data.source {
-            Source::Text { window, .. } => Some(window),
-            Source::Digits | Source::Tensors { .. } => None,
-        }
+        self.plan.data.source.tokens_per_sample()
     }
 }

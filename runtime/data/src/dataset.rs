@@ -71,6 +71,7 @@ impl Dataset {
                 }
                 Store::Text(Text::open(files, *window, vocabulary)?)
             }
+            Source::Tokens { .. } | Source::Records { .. } => return Err(DataError::NoFiles),
         };
         let samples = match &store {
             Store::Digits { digits, .. } => digits.samples(),

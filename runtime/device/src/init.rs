@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(filled(&Init::Zeros, 1, "w", 3), [0.0; 3]);
         assert_eq!(filled(&Init::Ones, 1, "w", 3), [1.0; 3]);
         assert_eq!(filled(&Init::Constant(0.5), 1, "w", 3), [0.5; 3]);
-        let file = Init::File { path: "x".into(), name: "y".into() };
+        let file = Init::File { path: "x".into(), name: "y".into(), transpose: false };
         assert_eq!(fill(&file, 1, "w", &mut [0.0]), Err(FromFile));
     }
 }

@@ -1,6 +1,6 @@
 //! The plan: all that a cluster needs to carry out a training job, and nothing it must guess.
 
-use crate::{BucketId, DType, Graph, NodeId, Span, TaskGraph, WeightId};
+use crate::{BucketId, DType, Float, Graph, NodeId, Source, Span, TaskGraph, WeightId};
 use wincode::{SchemaRead, SchemaWrite};
 
 /// A training job, resolved: no names to look up, no value to be known later.
@@ -46,6 +46,11 @@ pub struct Weight {
     pub init: Init,
     /// False for frozen weights: no gradient, no update.
     pub trainable: bool,
+    /// What the program stores it as. A device without this type holds f32 values that were
+    /// rounded to it once, before the first step.
+    pub stored: Float,
+    /// Part of an adapter on a model: what `checkpoint { what = adapters }` saves.
+    pub adapter: bool,
     pub span: Span,
 }
 
@@ -65,10 +70,12 @@ pub enum Init {
     Normal(f64),
     /// Uniform in [-bound, bound).
     Uniform(f64),
-    /// Tensor `name` of a safetensors file, float32, the same shape.
+    /// Tensor `name` of a safetensors file (F64, F32, BF16 or F16, read as f32) of the same
+    /// shape; with `transpose` a matrix whose rows and columns are exchanged.
     File {
         path: String,
         name: String,
+        transpose: bool,
     },
 }
 
@@ -321,27 +328,6 @@ pub enum Order {
     Shuffled,
     /// As stored.
     File,
-}
-
-/// Where samples come from. Files carry a hash: every worker must see the same bytes.
-#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
-pub enum Source {
-    /// Bundled: 1,797 images of 8 x 8 (x f32[64] scaled to -1..1, y i32). Shuffled once by a
-    /// fixed permutation before it is split, since neighbours in the file share a writer.
-    Digits,
-    /// Columns of a safetensors file; the first axis of each counts samples.
-    Tensors { file: DataFile },
-    /// Windows of `window` + 1 characters, side by side (ids, next: i32[window]). The files are
-    /// joined in this order. `train` and `eval` are cut by position in the text.
-    Text { files: Vec<DataFile>, window: u64, vocabulary: Vec<char> },
-}
-
-/// A file as the planner saw it.
-#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
-pub struct DataFile {
-    pub path: String,
-    pub bytes: u64,
-    pub sha256: [u8; 32],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]

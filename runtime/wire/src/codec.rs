@@ -1,5 +1,5 @@
 use crate::PROTOCOL;
-use monarch_graph::{Init, Plan, Source};
+use monarch_graph::{Init, Plan};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use wincode::config::{Configuration, DefaultConfig};
@@ -82,11 +82,7 @@ pub fn job_hash(plan: &Plan) -> Result<[u8; 32], WireError> {
     let mut plan = plan.clone();
     plan.overlap = true;
     plan.files.iter_mut().for_each(keep_name);
-    match &mut plan.data.source {
-        Source::Digits => {}
-        Source::Tensors { file } => keep_name(&mut file.path),
-        Source::Text { files, .. } => files.iter_mut().for_each(|f| keep_name(&mut f.path)),
-    }
+    plan.data.source.files_mut().into_iter().for_each(|f| keep_name(&mut f.path));
     for weight in &mut plan.weights {
         if let Init::File { path, .. } = &mut weight.init {
             keep_name(path);

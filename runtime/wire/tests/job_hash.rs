@@ -10,7 +10,8 @@ fn plan(folder: &str, sha256: [u8; 32]) -> Plan {
         Program { graph: Graph::default(), columns: Vec::new(), memory: MemoryPlan::default() };
     let numerator = NodeId(0);
     let loss = Ratio { name: "loss".into(), numerator, denominator: Count::PerSample(1) };
-    let init = Init::File { path: format!("{folder}/w.safetensors"), name: "w".into() };
+    let path = format!("{folder}/w.safetensors");
+    let init = Init::File { path, name: "w".into(), transpose: false };
     Plan {
         name: "job".into(),
         files: vec![format!("{folder}/job.mon"), "std.nn".into()],
@@ -21,6 +22,8 @@ fn plan(folder: &str, sha256: [u8; 32]) -> Plan {
             axes: vec!["D".into()],
             init,
             trainable: true,
+            stored: monarch_graph::Float::F32,
+            adapter: false,
             span: Span::default(),
         }],
         data: Data {

@@ -5,7 +5,7 @@ use monarch_checkpoint::{
     Content, OwnedTensor, Stored, fingerprint, layout, load_file_tensors, open,
 };
 use monarch_device::{OutOfMemory, Weights, init};
-use monarch_graph::{Init, Plan, Weight};
+use monarch_graph::{Float, Init, Plan, Weight};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -34,7 +34,7 @@ impl Model {
         let mut files: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
         for (i, weight) in plan.weights.iter().enumerate() {
             let out = state.weights.get_mut(i);
-            if let Init::File { path, name } = &weight.init {
+            if let Init::File { path, name, .. } = &weight.init {
                 files.entry(path).or_default().push((i, name));
             } else if init::fill(&weight.init, plan.seed, &weight.name, out).is_err() {
                 let what = format!("`{}` has no initial values", weight.name);
@@ -47,7 +47,17 @@ impl Model {
             let tensors = tensors.map_err(|e| WorkerError::setup(INIT, e))?;
             for ((i, name), tensor) in wanted.into_iter().zip(tensors) {
                 let weight = plan.weights.get(i);
-                put(INIT, name, weight, &tensor, state.weights.get_mut(i))?;
+                let turned = match weight.map(|w| &w.init) {
+                    Some(Init::File { transpose: true, .. }) => transposed(tensor),
+                    _ => tensor,
+                };
+                put(INIT, name, weight, &turned, state.weights.get_mut(i))?;
+            }
+        }
+        for (i, weight) in plan.weights.iter().enumerate() {
+            if weight.stored != Float::F32 {
+                let values = state.weights.get_mut(i).iter_mut();
+                values.for_each(|x| *x = weight.stored.round(*x));
             }
         }
         Ok(Model { state: RwLock::new(state) })
@@ -147,6 +157,21 @@ impl State {
             slots: slots.collect::<Result<Vec<_>, _>>().map_err(memory)?,
         })
     }
+}
+
+/// A matrix with rows and columns exchanged; anything else as it is.
+fn transposed(tensor: OwnedTensor) -> OwnedTensor {
+    let &[rows, columns] = tensor.shape.as_slice() else { return tensor };
+    let (n, m) = (rows as usize, columns as usize);
+    let mut values = vec![0.0; tensor.values.len()];
+    for (i, row) in tensor.values.chunks_exact(m.max(1)).enumerate() {
+        for (j, x) in row.iter().enumerate() {
+            if let Some(place) = values.get_mut(j * n + i) {
+                *place = *x;
+            }
+        }
+    }
+    OwnedTensor { shape: vec![columns, rows], values, ..tensor }
 }
 
 fn put(

@@ -124,7 +124,7 @@ fn a_misshapen_initial_weight_is_refused() {
     let mut plan = plan(&data(dir.path(), None), true);
     // Column `x` of the data is [50, 4]; the weight is [4, 8].
     let path = dir.path().join("data.safetensors").to_str().unwrap().to_string();
-    plan.weights[0].init = monarch_graph::Init::File { path, name: "x".into() };
+    plan.weights[0].init = monarch_graph::Init::File { path, name: "x".into(), transpose: false };
     let (mut ranks, _open) = Setup::new(plan, 1, 1, Way::Shared).start();
     let Some(FromWorker::Failed(failure)) = ranks[0].hear() else { panic!("no failure") };
     assert_eq!(failure.task, "initialise the weights");

@@ -27,6 +27,24 @@ pub struct Instance {
     pub fields: Vec<Value>,
     /// For each weight of the layer, its number in [`Model::weights`]; None if it does not exist.
     pub weights: Vec<Option<u32>>,
+    /// Adapters on weights of the layer.
+    pub adapters: Vec<Adapter>,
     /// For each sublayer, its copies: one unless repeated, none if it does not exist.
     pub subs: Vec<Vec<Instance>>,
+}
+
+/// An adapter of low rank on a weight W: where the layer says `x @ W`, its value is
+/// `x @ W + scale * (drop(x) @ A) @ B` (Hu et al. 2021, "LoRA").
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adapter {
+    /// Index into the layer's weights: W [I, O].
+    pub weight: u32,
+    /// Number in [`Model::weights`] of A [I, rank].
+    pub down: u32,
+    /// Number in [`Model::weights`] of B [rank, O].
+    pub up: u32,
+    /// `alpha / rank`
+    pub scale: f64,
+    /// Share of x that is dropped while training.
+    pub dropout: f64,
 }

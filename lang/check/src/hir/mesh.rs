@@ -1,5 +1,6 @@
 //! Declared machines, and how a job is laid out on them.
 
+pub use monarch_graph::Float;
 use monarch_graph::Span;
 
 /// `device = MI300X { count = 8, memory = 192 GiB }`: what each node has.
@@ -154,23 +155,6 @@ pub struct Recompute {
 pub struct Offload {
     /// Whether the optimizer's state lives in the host's memory.
     pub optimizer: bool,
-}
-
-/// Elements in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Float {
-    F32,
-    Bf16,
-    F16,
-}
-
-impl Float {
-    pub fn bytes(self) -> u64 {
-        match self {
-            Float::F32 => 4,
-            Float::Bf16 | Float::F16 => 2,
-        }
-    }
 }
 
 /// `precision = { weights = bf16, grads = f32, optimizer = f32 }`

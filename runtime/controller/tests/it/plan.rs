@@ -9,6 +9,8 @@ fn weight(name: &str) -> g::Weight {
         axes: vec!["D".into(), "D".into()],
         init: g::Init::Zeros,
         trainable: true,
+        stored: monarch_graph::Float::F32,
+        adapter: false,
         span: g::Span::default(),
     }
 }

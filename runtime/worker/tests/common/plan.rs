@@ -144,6 +144,8 @@ pub fn wide_plan(data: &Path, overlap: bool, width: u64) -> Plan {
         axes: axes.iter().map(|a| a.to_string()).collect(),
         init: Init::Normal(0.4),
         trainable: true,
+        stored: monarch_graph::Float::F32,
+        adapter: false,
         span: Span::default(),
     };
     let ratio = |name: &str| Ratio {
