@@ -38,9 +38,7 @@ impl Source {
         match self {
             Source::Digits => Vec::new(),
             Source::Tensors { file } => vec![file],
-            Source::Text { files, .. } | Source::Tokens { files, .. } => {
-                files.iter_mut().collect()
-            }
+            Source::Text { files, .. } | Source::Tokens { files, .. } => files.iter_mut().collect(),
             Source::Records { files, chat, .. } => {
                 let tokenizer = chat.iter_mut().flat_map(|c| match &mut c.tokenizer {
                     Tokenizer::Bytes => None,
