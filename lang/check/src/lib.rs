@@ -22,6 +22,7 @@ mod invoke;
 mod later;
 mod layers;
 pub mod library;
+pub mod library_text;
 mod load;
 mod misplaced;
 mod models;

@@ -11,6 +11,9 @@ pub fn about(word: &str) -> Option<String> {
     if word == "events" {
         return Some(events());
     }
+    if word == "units" {
+        return Some(crate::units::page());
+    }
     if let Some(block) = block_doc(word) {
         return Some(block_page(block));
     }
@@ -25,14 +28,15 @@ pub fn about(word: &str) -> Option<String> {
         let page = |b: &&BlockDoc| format!("in `{}`:\n{}", b.name, rows(b, &|n| n == word));
         return Some(with.iter().map(page).collect::<Vec<_>>().join("\n"));
     }
-    if let Some((module, text)) = MODULES.iter().find(|m| m.0 == word) {
+    let is = |module: &str, word: &str| module == word || module.strip_prefix("std.") == Some(word);
+    if let Some((module, text)) = MODULES.iter().find(|m| is(m.0, word)) {
         return Some(module_page(module, text));
     }
     let (module, name) = match word.rsplit_once('.') {
         Some((module, name)) => (Some(module), name),
         None => (None, word),
     };
-    let wanted = MODULES.iter().filter(|m| module.is_none_or(|wanted| wanted == m.0));
+    let wanted = MODULES.iter().filter(|m| module.is_none_or(|wanted| is(m.0, wanted)));
     let all = wanted.flat_map(|m| entries(m.1).into_iter().map(move |e| (m.0, e)));
     let found: Vec<String> = all
         .filter(|(_, e)| e.name == name)
@@ -40,12 +44,35 @@ pub fn about(word: &str) -> Option<String> {
             format!("{}\n{}\nimport it with `use {home}.{}`\n", e.signature, e.doc(), e.name)
         })
         .collect();
-    (!found.is_empty()).then(|| found.join("\n"))
+    if !found.is_empty() {
+        return Some(found.join("\n"));
+    }
+    let event = EVENTS.contains(&word) || ACTIONS.contains(&word) || word.starts_with("eval.");
+    match event {
+        true => Some(events()),
+        false => crate::units::is_unit(word).then(crate::units::page),
+    }
+}
+
+/// What there is to read about, in groups: their titles and words.
+pub fn topics() -> Vec<(&'static str, Vec<String>)> {
+    let owned = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+    let mut blocks: Vec<&str> = BLOCKS.iter().map(|b| b.name).collect();
+    blocks.sort_unstable();
+    let mut out = vec![
+        ("Blocks and their settings", owned(&blocks)),
+        ("Words of the language", owned(&["events", "units"])),
+    ];
+    for (module, text) in MODULES {
+        let names = entries(text).into_iter().map(|e| e.name.to_owned());
+        out.push((module, names.collect()));
+    }
+    out
 }
 
 /// All words that [`about`] knows, for suggestions.
 pub fn words() -> Vec<String> {
-    let mut out = vec!["events".to_owned()];
+    let mut out = vec!["events".to_owned(), "units".to_owned()];
     for block in BLOCKS {
         out.push(block.name.to_owned());
         out.extend(block.settings.iter().map(|s| format!("{}.{}", block.name, s.name)));
@@ -183,6 +210,9 @@ mod tests {
         assert!(linear.starts_with("layer Linear[I, O](bias: bool = false)\n"), "{linear}");
         let every = about("every").unwrap_or_default();
         assert!(every.contains("in `eval`:") && every.contains("in `checkpoint`:"), "{every}");
+        assert_eq!(about("nn.Linear"), about("std.nn.Linear"));
+        assert_eq!(about("tokens"), about("units"));
+        assert_eq!(about("worker.lost"), about("events"));
         assert_eq!(about("Lineal"), None);
         assert_eq!(about("std.loss.Linear"), None);
     }

@@ -187,6 +187,34 @@ pub(crate) fn show(q: Quantity) -> String {
     }
 }
 
+/// The page `monarch explain units`.
+pub(crate) fn page() -> String {
+    let mut out = String::from(
+        "Units are types: no two mix. A number and its unit stand side by side: `10 min`.\n\n",
+    );
+    let mut seen: Vec<Unit> = Vec::new();
+    for (_, unit, _) in UNITS {
+        if seen.contains(unit) {
+            continue;
+        }
+        seen.push(*unit);
+        let written: Vec<&str> = UNITS.iter().filter(|u| u.1 == *unit).map(|u| u.0).collect();
+        let (label, example) = (unit.label(), unit.example());
+        out.push_str(&format!("{label:<24}  {:<42}  `{example}`\n", written.join(" ")));
+    }
+    out.push_str(
+        "\nK, M, B and T may stand before tokens, samples and steps: `4M tokens`. A number with \
+         one\nof them and nothing else is an error: `2B` could be bytes or a count.\nLike units \
+         add, numbers scale, a share of anything is of its kind: `90% * 400 steps`.\n",
+    );
+    out
+}
+
+/// Whether a word is a unit as written, or what one counts.
+pub(crate) fn is_unit(word: &str) -> bool {
+    UNITS.iter().any(|u| u.0 == word || u.1.noun() == word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ use monarch::front::{self, Findings};
 use monarch_check::hir::{Origin, Program, Setting};
 use monarch_check::{ParamHelp, reference};
 use monarch_diagnostic::{page, pages, suggest};
+use serde_json::{Value, json};
 use std::path::Path;
 
 pub const VERB: Verb = Verb {
@@ -36,48 +37,111 @@ fn options(command: Command) -> Command {
 
 fn explain(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let given = args::overrides(matches, params);
-    match text(matches, "what") {
-        None => out::print(&list()),
-        Some(path) if path.ends_with(".mon") => settings(path, &given, text(matches, "setting")),
-        Some(word) => explain_word(word),
+    let json = matches.get_flag("json");
+    if json {
+        out::json_head("explain")?;
     }
-}
-
-fn list() -> String {
-    let line = |c: &monarch_diagnostic::Page| format!("{}  {}\n", c.code, c.title);
-    let codes: String = pages().iter().map(line).collect();
-    format!(
-        "{codes}\n`monarch explain CODE` shows a page with a wrong and a right program;\n\
-         `monarch explain train` the settings of a block, `monarch explain std.nn` a part of the\n\
-         library, `monarch explain AdamW` a name in it, `monarch explain events` what happens.\n"
-    )
-}
-
-fn explain_word(word: &str) -> Result<(), Failure> {
-    if let Some(text) = reference::about(word) {
-        return out::print(&text);
-    }
-    let code = word.to_ascii_uppercase();
-    match page(&code) {
-        Some(page) => out::print(&format!("{}\n", page.text.trim_end())),
-        None => {
-            let words = reference::words();
-            let known = pages().iter().map(|c| c.code).chain(words.iter().map(String::as_str));
-            let near = suggest(word, known);
-            let near = near.map_or("`monarch explain` lists the codes".to_string(), |near| {
-                format!("did you mean `{near}`?")
-            });
-            Err(Failure::wrong(format!("nothing is known about `{word}`; {near}")))
+    match (text(matches, "what"), text(matches, "setting")) {
+        (None, _) => list(json),
+        (Some(path), setting) if path.ends_with(".mon") => settings(path, &given, setting, json),
+        (Some(word), None) => explain_word(word, json),
+        (Some(word), Some(more)) => {
+            let why = format!("`{more}` is one word too many: `{word}` is not a program (.mon)");
+            Err(Failure::wrong(why))
         }
     }
 }
 
+/// Everything there is to read about.
+fn list(json: bool) -> Result<(), Failure> {
+    let topics = reference::topics();
+    if json {
+        for (group, words) in &topics {
+            for word in words {
+                out::json_line(&json!({ "event": "topic", "group": group, "word": word }))?;
+            }
+        }
+        return pages().iter().try_for_each(|page| {
+            let (code, title) = (page.code, page.title);
+            out::json_line(&json!({ "event": "topic", "group": "diagnostics", "word": code,
+                "title": title }))
+        });
+    }
+    let mut text = String::new();
+    for (group, words) in &topics {
+        text.push_str(&format!("{group}\n{}\n", filled(words)));
+    }
+    text.push_str("Diagnostics\n");
+    for page in pages() {
+        text.push_str(&format!("  {}  {}\n", page.code, page.title));
+    }
+    text.push_str(
+        "\n`monarch explain WORD` explains any of these; `monarch explain job.mon` says where the\n\
+         settings of a program come from, `monarch show std.nn.Linear` prints the library's own text.\n",
+    );
+    out::print(&text)
+}
+
+/// Words in lines of 100 columns.
+fn filled(words: &[String]) -> String {
+    let (mut text, mut width) = (String::new(), 0);
+    for word in words {
+        if text.is_empty() || width + word.len() + 1 > 98 {
+            text.push_str(if text.is_empty() { "  " } else { "\n  " });
+            width = 0;
+        } else {
+            text.push(' ');
+        }
+        text.push_str(word);
+        width += word.len() + 1;
+    }
+    text.push('\n');
+    text
+}
+
+fn explain_word(word: &str, json: bool) -> Result<(), Failure> {
+    let code = word.to_ascii_uppercase();
+    let found = reference::about(word).or_else(|| {
+        let page = page(&code)?;
+        Some(format!("{}\n", page.text.trim_end()))
+    });
+    match found {
+        Some(text) if json => {
+            out::json_line(&json!({ "event": "page", "word": word, "text": text }))
+        }
+        Some(text) => out::print(&text),
+        None => Err(Failure::wrong(format!("nothing is known about `{word}`; {}", near(word)))),
+    }
+}
+
+/// What may have been meant: as written, in another case, or the last part of a dotted name.
+fn near(word: &str) -> String {
+    let words = reference::words();
+    let all = || pages().iter().map(|c| c.code).chain(words.iter().map(String::as_str));
+    let lower = word.to_ascii_lowercase();
+    let last = word.rsplit('.').next().unwrap_or(word);
+    let found = all()
+        .find(|w| w.to_ascii_lowercase() == lower)
+        .or_else(|| suggest(word, all()))
+        .or_else(|| all().find(|w| *w == last))
+        .or_else(|| suggest(last, all()));
+    match found {
+        Some(found) => format!("did you mean `monarch explain {found}`?"),
+        None => "`monarch explain` lists what there is".to_string(),
+    }
+}
+
 /// Where the settings of a program come from.
-fn settings(path: &str, given: &[(String, String)], wanted: Option<&str>) -> Result<(), Failure> {
+fn settings(
+    path: &str,
+    given: &[(String, String)],
+    wanted: Option<&str>,
+    json: bool,
+) -> Result<(), Failure> {
     let checked = front::check(Path::new(path), given, args::reserved());
     let findings = Findings { diagnostics: checked.diagnostics, sources: checked.sources };
     let Some(program) = checked.program else {
-        return Err(out::wrong_program(&findings, false));
+        return Err(out::wrong_program(&findings, json));
     };
     let shown: Vec<&Setting> = match wanted {
         None => program.settings.iter().collect(),
@@ -98,8 +162,23 @@ fn settings(path: &str, given: &[(String, String)], wanted: Option<&str>) -> Res
         });
         return Err(Failure::wrong(format!("{path} has no setting `{wanted}`; {near}")));
     }
+    if json {
+        return shown.iter().try_for_each(|s| out::json_line(&setting_json(s, &program)));
+    }
     let lines: String = shown.iter().map(|s| line(s, &program)).collect();
     out::print(&lines)
+}
+
+fn setting_json(setting: &Setting, program: &Program) -> Value {
+    let (from, place) = match &setting.origin {
+        Origin::Program(span) => ("program", Some(program.sources.place(*span))),
+        Origin::CommandLine { text, .. } => ("command line", Some(text.clone())),
+        Origin::Default => ("default", None),
+    };
+    json!({
+        "event": "setting", "path": setting.path, "value": setting.value, "from": from,
+        "place": place, "params": setting.params,
+    })
 }
 
 fn line(setting: &Setting, program: &Program) -> String {

@@ -1,6 +1,6 @@
 //! The table of verbs, and the command that is made of it.
 
-use super::{Failure, args, bench, check, explain, key, plan, run, worker};
+use super::{Failure, args, bench, check, explain, key, new, plan, run, show, worker};
 use clap::{ArgMatches, Command};
 use monarch_check::ParamHelp;
 
@@ -53,8 +53,17 @@ impl Group {
 }
 
 /// All verbs, in the order of `monarch --help`.
-pub const VERBS: &[Verb] =
-    &[check::VERB, explain::VERB, plan::VERB, run::VERB, worker::VERB, key::VERB, bench::VERB];
+pub const VERBS: &[Verb] = &[
+    new::VERB,
+    check::VERB,
+    explain::VERB,
+    show::VERB,
+    plan::VERB,
+    run::VERB,
+    worker::VERB,
+    key::VERB,
+    bench::VERB,
+];
 
 /// The verb of this name.
 pub fn find(name: &str) -> Option<&'static Verb> {
@@ -70,7 +79,7 @@ pub fn command(params: &[ParamHelp]) -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .override_usage("monarch VERB [..]    (`monarch VERB --help` says more)")
-        .help_template("{about}\n\n{usage-heading} {usage}\n{after-help}\n\nOptions:\n{options}")
+        .help_template("{about}\n\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}")
         .after_help(overview());
     VERBS.iter().fold(command, |command, verb| command.subcommand(verb.command(params)))
 }
@@ -79,7 +88,10 @@ fn overview() -> String {
     let width = VERBS.iter().map(|v| v.name.len()).max().unwrap_or_default();
     let mut text = String::new();
     for group in Group::ALL {
-        text.push_str(&format!("\n{}:\n", group.title()));
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&format!("{}:\n", group.title()));
         for verb in VERBS.iter().filter(|v| v.group == group) {
             text.push_str(&format!("  {:<width$}  {}\n", verb.name, verb.about));
         }
@@ -142,7 +154,6 @@ mod tests {
         }
         for verb in VERBS {
             assert!(help.contains(&format!("\n  {} ", verb.name)), "{} is missing", verb.name);
-            assert!(find(verb.name).is_some_and(|v| std::ptr::eq(v.about, verb.about)));
         }
     }
 }
