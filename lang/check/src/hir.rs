@@ -185,8 +185,7 @@ pub struct Cluster {
     pub threads: Option<u32>,
     /// Address on which the controller listens.
     pub listen: Option<String>,
-    /// File that holds the cluster's key.
-    pub key: Option<String>,
+    pub key: Option<Key>,
     /// Addresses of declared machines.
     pub nodes: Vec<String>,
     pub device: Option<Device>,

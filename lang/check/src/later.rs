@@ -1,4 +1,4 @@
-//! Blocks that are checked now and carried out later: plans, sweeps, tests.
+//! Blocks that are checked now and carried out later: sweeps.
 
 use crate::params::ParamKind;
 use crate::registry::{LIMIT, SWEEP};
@@ -8,26 +8,7 @@ use monarch_diagnostic::{Diagnostic, suggest};
 use monarch_syntax::ast::{self, EntryKind, Expr, ExprKind, Ident};
 
 impl<'a> Checker<'a> {
-    pub fn check_plans(&mut self) {
-        for id in 0..self.plans.len() {
-            let ast = self.plans[id].ast;
-            let at = ast.name.as_ref().map_or(ast.kind.span, |n| ast.kind.span.to(n.span));
-            self.report(
-                Diagnostic::error("M0903", "`plan` blocks are not built yet")
-                    .label(at, "a mesh")
-                    .help("without one, every worker holds the whole model: data-parallel"),
-            );
-            if let Some(on) = &ast.on
-                && let Some(name) = on.single()
-            {
-                self.needs_entity(self.plans[id].file, name, "a cluster", |e| {
-                    matches!(e, Entity::Cluster(_))
-                });
-            }
-        }
-    }
-
-    fn needs_entity(
+    pub fn needs_entity(
         &mut self,
         file: u32,
         name: &Ident,
@@ -209,7 +190,8 @@ impl<'a> Checker<'a> {
             for (name, named) in &scope.names {
                 let counts = match named.entity {
                     Entity::Broken | Entity::Train(_) | Entity::Cluster(_) => false,
-                    Entity::Plan(_) | Entity::Sweep(_) => false,
+                    Entity::Sweep(_) => false,
+                    Entity::Plan(_) => has_train,
                     Entity::Param(_) => true,
                     _ if named.imported => true,
                     // A file of layers is used by whoever imports it.
@@ -264,7 +246,7 @@ fn metric_names(train: &ast::Block) -> Vec<String> {
 }
 
 /// The parts of `a.b.c`; false if the expression is something else.
-fn path_of<'x>(expr: &'x Expr, out: &mut Vec<&'x Ident>) -> bool {
+pub(crate) fn path_of<'x>(expr: &'x Expr, out: &mut Vec<&'x Ident>) -> bool {
     match &expr.kind {
         ExprKind::Name(name) => {
             out.push(name);

@@ -12,15 +12,18 @@
 
 mod apply;
 mod calls;
+mod clusters;
 mod data;
 mod einops;
 mod function;
 mod gate;
+mod globs;
 pub mod hir;
 mod init;
 mod invoke;
 mod later;
 mod layers;
+mod layouts;
 pub mod library;
 pub mod library_text;
 mod load;
@@ -184,6 +187,7 @@ impl<'a> Checker<'a> {
         self.state.lets = self.lets.iter().map(|_| Lazy::Waiting).collect();
         self.state.datas = self.datas.iter().map(|_| Lazy::Waiting).collect();
         self.state.models = self.models.iter().map(|_| Lazy::Waiting).collect();
+        self.state.clusters = self.clusters.iter().map(|_| Lazy::Waiting).collect();
         self.take_overrides(overrides, places);
         self.check_params(reserved);
         for id in 0..self.lets.len() {
@@ -196,8 +200,8 @@ impl<'a> Checker<'a> {
         self.check_forwards();
         self.settle();
         let clusters = self.check_clusters();
+        self.check_layouts();
         let job = self.check_trains();
-        self.check_plans();
         self.check_sweeps();
         self.check_tests();
         self.unused();
@@ -210,7 +214,7 @@ impl<'a> Checker<'a> {
             models: self.finished_models()?,
             layers: self.finished_layers()?,
             clusters: clusters?,
-            layouts: Vec::new(),
+            layouts: std::mem::take(&mut self.state.layouts).into_iter().collect::<Option<_>>()?,
             job,
             settings: std::mem::take(&mut self.state.settings),
             not_run_yet: self.gate(),

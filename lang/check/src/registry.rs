@@ -124,12 +124,140 @@ pub const CLUSTER: BlockDoc = plain(
         value("workers", "a whole number", Some("4"), "Worker processes."),
         value("threads", "a whole number", None, "Compute threads of each worker."),
         value("listen", "an address", Some("\"127.0.0.1:0\""), "Where the controller listens."),
-        value("key", "a file", None, "The cluster's key."),
-        later("nodes", "Machines to start workers on."),
-        later("device", "What each node has."),
-        later("link", "How fast nodes talk."),
+        value("key", "a file, or env(\"NAME\")", None, "The cluster's key."),
+        value(
+            "nodes",
+            "a list of addresses",
+            None,
+            "Machines: `[\"gpu01:7000\", \"gpu02:7000\"]`.",
+        ),
+        value("device", "a kind { count, memory }", None, "What each node has."),
+        value("link", "{ intra, inter }", None, "How fast devices talk to each other."),
     ],
 );
+
+pub const DEVICE: BlockDoc = plain(
+    "device",
+    "The devices of each node of a cluster: `device = MI300X { count = 8, memory = 192 GiB }`.\n\
+     Kinds: MI300X, MI325X, MI355X, H100, H200, CPU.",
+    &[
+        value("count", "a whole number", Some("1"), "Devices of one node."),
+        value("memory", "a size in memory", None, "Of one device; else as its kind has."),
+    ],
+);
+
+/// Kinds of devices that the cost model knows.
+pub const DEVICES: &[&str] = &["MI300X", "MI325X", "MI355X", "H100", "H200", "CPU"];
+
+pub const LINK: BlockDoc = plain(
+    "link",
+    "How fast one device sends to another, in one direction: `link = { intra = 448 GB/s }`.",
+    &[
+        value("intra", "a rate", None, "Between devices of one node; else as their kind does."),
+        value("inter", "a rate", None, "Between nodes, for each device."),
+    ],
+);
+
+pub const PLAN: BlockDoc = plain(
+    "plan",
+    "How a job is laid out on a cluster: `plan p on lab { .. }`, then `train job on p { .. }`.",
+    &[
+        value("mesh", "axes and lengths", None, "The devices as a grid: `{ pp = 2, dp = _ }`."),
+        block("shard", "Which axes of tensors are divided over which axes of the mesh."),
+        value("sequence", "tp", None, "T is divided over tp outside attention and MLP."),
+        block("pipeline", "Stages of the model, one after another."),
+        block("zero", "State of training that replicas divide among themselves."),
+        value("recompute", "a list of layers", Some("[]"), "Computed again in backward."),
+        value("offload", "{ optimizer }", Some("{ optimizer = never }"), "To the host's memory."),
+        value("precision", "element types", Some("f32 for all"), "Elements in memory."),
+        block("overlap", "Communication under computation."),
+    ],
+);
+
+pub const MESH: BlockDoc = plain(
+    "mesh",
+    "The devices as a grid; the lengths multiply to their number, and one `_` fills.\n\
+     Neighbours along the last of these are neighbours in a node.",
+    &[
+        value("pp", "a whole number or _", Some("1"), "Pipeline stages, cut by `pipeline`."),
+        value("dp", "a whole number or _", Some("1"), "Replicas: each takes its own samples."),
+        value("cp", "a whole number or _", Some("1"), "Context parallel: parts of a sequence."),
+        value("ep", "a whole number or _", Some("1"), "Expert parallel."),
+        value("tp", "a whole number or _", Some("1"), "Tensor parallel: parts of a layer."),
+    ],
+);
+
+pub const SHARD: BlockDoc = plain(
+    "shard",
+    "Axes of tensors, divided over axes of the mesh: `shard { B -> dp, H -> tp, F -> tp }`.\n\
+     B (samples) goes to dp, T and S (sequence) to cp, E (experts) to ep, all others to tp:\n\
+     H (heads), G (key-value heads), F (feed-forward), V (vocabulary).\n\
+     An axis must occur in the model's layers, and an axis of the mesh in `mesh`.",
+    &[],
+);
+
+pub const PIPELINE: BlockDoc = plain(
+    "pipeline",
+    "Stages of repeated layers, one after another, each with its own devices.",
+    &[
+        value("split", "a repeated layer", None, "What is dealt out to the stages: `llm.blocks`."),
+        value("over", "pp", Some("pp"), "The axis of the mesh."),
+        value("schedule", "a name", Some("\"1f1b\""), "gpipe, 1f1b, interleaved or zb-h1."),
+        value("microbatches", "a whole number", None, "Parts of a replica's batch."),
+        value("chunks", "a whole number from 2", None, "Of each device, if interleaved."),
+    ],
+);
+
+/// Orders in which a pipeline works through its micro-batches.
+pub const SCHEDULES: &[&str] = &["gpipe", "1f1b", "interleaved", "zb-h1"];
+
+pub const ZERO: BlockDoc = plain(
+    "zero",
+    "What replicas divide among themselves instead of each holding all of it (ZeRO).",
+    &[
+        value("stage", "1, 2 or 3", None, "1: optimizer state, 2: gradients too, 3: weights too."),
+        value("over", "dp", Some("dp"), "The axis of the mesh."),
+    ],
+);
+
+pub const OFFLOAD: BlockDoc = plain(
+    "offload",
+    "What lives in the host's memory.",
+    &[value("optimizer", "never or always", Some("never"), "State of the optimizer.")],
+);
+
+pub const PRECISION: BlockDoc = plain(
+    "precision",
+    "Elements in memory: f32, bf16 or f16.",
+    &[
+        value("weights", "an element type", Some("f32"), "Weights and activations."),
+        value("grads", "an element type", Some("f32"), "Gradients."),
+        value("optimizer", "an element type", Some("f32"), "Moments, and a copy of the weights."),
+    ],
+);
+
+pub const OVERLAP: BlockDoc = plain(
+    "overlap",
+    "Communication under computation.",
+    &[
+        value("grads", "buckets(64 MiB), true, false", Some("true"), "Reduced under backward."),
+        value("tp", "true or false", Some("false"), "Collectives of tensor parallelism."),
+        value("exact", "true or false", Some("true"), "Sum in one order for any number of ranks."),
+    ],
+);
+
+pub const BATCH: BlockDoc = plain(
+    "batch",
+    "Samples of one step, over all devices: `batch = 64`, `batch = 4M tokens`, or two of these:",
+    &[
+        value("global", "a whole number", None, "Samples of one step: micro * accumulate * dp."),
+        value("micro", "a whole number", None, "Samples that a replica computes at once."),
+        value("accumulate", "a whole number", None, "Micro-batches of a replica in one step."),
+    ],
+);
+
+/// Settings whose value has settings of its own: block and setting.
+pub const WITH_BODY: &[(&str, &str)] = &[("cluster", "device")];
 
 pub const DATA: BlockDoc = plain(
     "data",
@@ -198,27 +326,44 @@ pub const EVENTS: &[&str] = &[
 pub const ACTIONS: &[&str] = &["stop", "checkpoint"];
 
 /// All blocks with settings of their own.
-pub const BLOCKS: &[BlockDoc] = &[CHECKPOINT, CLUSTER, DATA, EVAL, MODEL, SWEEP, TRAIN];
+pub const BLOCKS: &[BlockDoc] = &[
+    BATCH, CHECKPOINT, CLUSTER, DATA, DEVICE, EVAL, LINK, MESH, MODEL, OFFLOAD, OVERLAP, PIPELINE,
+    PLAN, PRECISION, SHARD, SWEEP, TRAIN, ZERO,
+];
 
 /// What settings and arguments are called elsewhere, and here.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("accumulation", "accumulate"),
+    ("activation_checkpointing", "recompute"),
+    ("context_parallel", "cp"),
     ("criterion", "loss"),
+    ("data_parallel", "dp"),
     ("dataset", "data"),
     ("dim", "over"),
     ("epochs", "until"),
+    ("expert_parallel", "ep"),
+    ("fsdp", "zero"),
     ("grad_clip", "clip"),
+    ("gradient_accumulation", "accumulate"),
+    ("gradient_accumulation_steps", "accumulate"),
+    ("gradient_checkpointing", "recompute"),
+    ("hbm", "memory"),
+    ("hosts", "nodes"),
     ("learning_rate", "lr"),
     ("max_epochs", "until"),
     ("max_grad_norm", "clip"),
     ("max_steps", "until"),
+    ("micro_batch_size", "micro"),
     ("num_epochs", "until"),
+    ("num_microbatches", "microbatches"),
     ("num_workers", "workers"),
     ("objective", "loss"),
+    ("pipeline_parallel", "pp"),
     ("save", "checkpoint"),
     ("scheduler", "lr"),
     ("schedule", "lr"),
     ("steps", "until"),
+    ("tensor_parallel", "tp"),
     ("valid", "eval"),
     ("validation", "eval"),
     ("weight_decay", "decay"),

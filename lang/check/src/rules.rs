@@ -1,13 +1,13 @@
-//! `on eval.accuracy(above = 98%) => stop`, and blocks `cluster`.
+//! `on eval.accuracy(above = 98%) => stop`.
 
-use crate::hir::{Cluster, Eval, ExprKind as H, Objective, Op, Unit, Value};
-use crate::registry::{ACTIONS, CLUSTER, EVENTS};
-use crate::scope::{Checker, In, with_near};
+use crate::hir::{Eval, ExprKind as H, Objective, Op, Unit, Value};
+use crate::registry::{ACTIONS, EVENTS};
+use crate::scope::{Checker, with_near};
 use crate::settings::Settings;
 use crate::statics::{show, type_of};
 use monarch_diagnostic::{Diagnostic, suggest};
 use monarch_graph::{Action, Rule};
-use monarch_syntax::ast::{self, Expr, ExprKind, Ident};
+use monarch_syntax::ast::{self, Expr, ExprKind};
 
 /// Whether a metric is the share of samples for which a comparison holds.
 fn is_share(metric: &Objective) -> bool {
@@ -190,53 +190,5 @@ impl<'a> Checker<'a> {
                 None
             }
         }
-    }
-
-    pub fn check_clusters(&mut self) -> Option<Vec<Cluster>> {
-        let mut out = Some(Vec::new());
-        for id in 0..self.clusters.len() {
-            let In { file, ast, .. } = self.clusters[id];
-            match (self.cluster(file, ast), &mut out) {
-                (Some(cluster), Some(list)) => list.push(cluster),
-                _ => out = None,
-            }
-        }
-        out
-    }
-
-    fn cluster(&mut self, file: u32, block: &'a ast::Block) -> Option<Cluster> {
-        let given = self.settings(&CLUSTER, block.body.as_ref());
-        let count = |this: &mut Self, name: &str| match given.values.get(name) {
-            None => Some(None),
-            Some(e) => {
-                let n = this.whole_setting(file, &format!("cluster.{name}"), e, 1)?;
-                if n > 4096 {
-                    let title = format!("`{name}` is at most 4096, not {n}");
-                    this.report(Diagnostic::error("M0112", title).label(e.span, "too many"));
-                    return None;
-                }
-                Some(Some(n as u32))
-            }
-        };
-        let workers = count(self, "workers");
-        let threads = count(self, "threads");
-        let text = |this: &mut Self, name: &str| match given.values.get(name) {
-            None => Some(None),
-            Some(e) => this.text_setting(file, &format!("cluster.{name}"), e).map(Some),
-        };
-        let listen = text(self, "listen");
-        let key = text(self, "key");
-        let name: &Ident = block.name.as_ref()?;
-        Some(Cluster {
-            name: name.name.clone(),
-            workers: workers?,
-            threads: threads?,
-            listen: listen?,
-            key: key?,
-            nodes: Vec::new(),
-            device: None,
-            links: None,
-            span: name.span,
-        })
     }
 }

@@ -1,12 +1,12 @@
 //! Settings of a block: only known ones, each once, each in its form.
 
 use crate::hir::{Origin, Setting, Unit, Value};
-use crate::registry::{BlockDoc, Form, SettingDoc, from_elsewhere};
+use crate::registry::{BlockDoc, Form, SettingDoc, WITH_BODY, from_elsewhere};
 use crate::scope::Checker;
 use crate::statics::{show, type_of};
 use monarch_diagnostic::{Diagnostic, suggest};
 use monarch_graph::Span;
-use monarch_syntax::ast::{self, EntryKind, Expr, Ident};
+use monarch_syntax::ast::{self, EntryKind, Expr, ExprKind, Ident};
 use std::collections::HashMap;
 
 /// The entries of a block's body.
@@ -14,6 +14,10 @@ use std::collections::HashMap;
 pub(crate) struct Settings<'a> {
     pub values: HashMap<&'static str, &'a Expr>,
     pub blocks: HashMap<&'static str, &'a ast::Block>,
+    /// Of values with settings of their own: `MI300X { count = 8 }`.
+    pub bodies: HashMap<&'static str, &'a ast::Body>,
+    /// Of whole settings: `memory = 192 GiB`.
+    pub spans: HashMap<&'static str, Span>,
     pub functions: Vec<&'a ast::Func>,
     pub hooks: Vec<&'a ast::Hook>,
     /// Something did not parse: what is missing may be in there.
@@ -33,20 +37,7 @@ impl<'a> Checker<'a> {
                         self.unknown_setting(doc, &a.path.parts[0], a.path.span);
                         continue;
                     };
-                    let later = doc.setting(&name.name).is_some_and(|s| s.later);
-                    if let Some(body) = a.body.as_ref().filter(|_| !later) {
-                        self.report(
-                            Diagnostic::error("M0101", "this value has no settings of its own")
-                                .label(body.span, "not here"),
-                        );
-                    }
-                    let found = self.known_setting(doc, name, Form::Value, &mut seen);
-                    match found {
-                        Some(s) => {
-                            out.values.insert(s.name, &a.value);
-                        }
-                        None => out.meant.extend(meant(doc, name)),
-                    }
+                    self.value_entry(doc, name, a, &mut seen, &mut out);
                 }
                 EntryKind::Block(b) => {
                     let found = self.known_setting(doc, &b.kind, Form::Block, &mut seen);
@@ -54,6 +45,7 @@ impl<'a> Checker<'a> {
                         Some(s) => {
                             self.plain_block(b);
                             out.blocks.insert(s.name, b);
+                            out.spans.insert(s.name, entry.span);
                         }
                         None => out.meant.extend(meant(doc, &b.kind)),
                     }
@@ -74,7 +66,76 @@ impl<'a> Checker<'a> {
         out
     }
 
-    fn plain_block(&mut self, block: &ast::Block) {
+    /// `name = value`, with settings of the value where it may have some.
+    fn value_entry(
+        &mut self,
+        doc: &BlockDoc,
+        name: &Ident,
+        assign: &'a ast::Assign,
+        seen: &mut HashMap<String, Span>,
+        out: &mut Settings<'a>,
+    ) {
+        let setting = doc.setting(&name.name);
+        let own = setting.is_none_or(|s| s.later || WITH_BODY.contains(&(doc.name, s.name)));
+        if let Some(body) = assign.body.as_ref().filter(|_| !own) {
+            self.report(
+                Diagnostic::error("M0101", "this value has no settings of its own")
+                    .label(body.span, "not here"),
+            );
+        }
+        match self.known_setting(doc, name, Form::Value, seen) {
+            Some(s) => {
+                out.values.insert(s.name, &assign.value);
+                out.spans.insert(s.name, assign.span);
+                if let Some(body) = &assign.body {
+                    out.bodies.insert(s.name, body);
+                }
+            }
+            None => out.meant.extend(meant(doc, name)),
+        }
+    }
+
+    /// Settings in a record: `{ intra = 448 GB/s, inter = 50 GB/s }`. None if it is none.
+    pub fn record_settings(&mut self, doc: &BlockDoc, expr: &'a Expr) -> Option<Settings<'a>> {
+        let record = match &crate::calls::bare(expr).kind {
+            ExprKind::Record(record) => record,
+            ExprKind::Broken => return None,
+            _ => {
+                let names: Vec<String> =
+                    doc.settings.iter().map(|s| format!("{} = ..", s.name)).collect();
+                let title = format!("`{}` is written in another way", doc.name);
+                self.report(
+                    Diagnostic::error("M0111", title)
+                        .label(expr.span, "names with values are needed here")
+                        .help(format!("write `{} = {{ {} }}`", doc.name, names.join(", "))),
+                );
+                return None;
+            }
+        };
+        let mut out = Settings::default();
+        let mut seen = HashMap::new();
+        if let Some(spread) = &record.spread {
+            self.misplaced(doc, "`..`", spread.span);
+        }
+        for entry in &record.entries {
+            match entry {
+                ast::RecordEntry::Assign(a) => match a.path.single() {
+                    Some(name) => self.value_entry(doc, name, a, &mut seen, &mut out),
+                    None => self.unknown_setting(doc, &a.path.parts[0], a.path.span),
+                },
+                ast::RecordEntry::Rule(r) => self.misplaced(doc, "a mesh rule", r.span),
+                ast::RecordEntry::Broken(broken) => {
+                    out.broken = true;
+                    if let Some(name) = &broken.name {
+                        seen.insert(name.name.clone(), name.span);
+                    }
+                }
+            }
+        }
+        Some(out)
+    }
+
+    pub fn plain_block(&mut self, block: &ast::Block) {
         let extra = block.name.as_ref().map(|n| n.span);
         let extra = extra.or(block.on.as_ref().map(|p| p.span));
         let extra = extra.or(block.value.as_ref().map(|v| v.span));
@@ -129,12 +190,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn misplaced(&mut self, doc: &BlockDoc, what: &str, at: Span) {
+    pub fn misplaced(&mut self, doc: &BlockDoc, what: &str, at: Span) {
         let title = format!("{what} does not belong in `{}`", doc.name);
         self.report(Diagnostic::error("M0101", title).label(at, "not here"));
     }
 
-    fn first_time(&mut self, name: &Ident, seen: &mut HashMap<String, Span>) -> bool {
+    pub fn first_time(&mut self, name: &Ident, seen: &mut HashMap<String, Span>) -> bool {
         if let Some(old) = seen.insert(name.name.clone(), name.span) {
             let title = format!("`{}` is set twice", name.name);
             self.report(
@@ -288,6 +349,60 @@ impl<'a> Checker<'a> {
                 None
             }
         }
+    }
+
+    /// An amount of this unit, above zero.
+    pub fn amount_setting(
+        &mut self,
+        file: u32,
+        path: &str,
+        expr: &Expr,
+        unit: Unit,
+    ) -> Option<f64> {
+        let name = last(path);
+        let value = self.setting_value(file, path, expr)?;
+        let text = self.loaded.sources.slice(expr.span).to_owned();
+        let d = match &value {
+            Value::Quantity(q) if q.unit == unit && q.amount > 0.0 => return Some(q.amount),
+            Value::Quantity(q) if q.unit == unit => {
+                let title = format!("`{name}` is more than nothing");
+                Diagnostic::error("M0112", title).label(expr.span, q.unit.label())
+            }
+            Value::Quantity(q) => {
+                let (is, needs) = (q.unit.noun(), unit.label());
+                let d = Diagnostic::error("M0103", format!("`{name}` is {needs}, not {is}"))
+                    .label(expr.span, q.unit.label());
+                match (q.unit, unit) {
+                    (Unit::Bytes, Unit::BytesPerSecond) => {
+                        let rate = format!("{text}/s");
+                        d.fix(format!("did you mean `{rate}`?"), expr.span, rate)
+                    }
+                    (Unit::BytesPerSecond, Unit::Bytes) if text.ends_with("/s") => {
+                        let size = text.trim_end_matches("/s").to_owned();
+                        d.fix(format!("did you mean `{size}`?"), expr.span, size)
+                    }
+                    _ => d.help(format!("write it as `{}`", unit.example())),
+                }
+            }
+            Value::Int(_) | Value::Float(_) => {
+                let title = format!("`{name}` needs a unit: {} of what?", show(&value));
+                let word = unit.example().split_once(' ').map_or("GiB", |e| e.1);
+                let fixed = format!("{text} {word}");
+                Diagnostic::error("M0103", title).label(expr.span, "a plain number").fix(
+                    format!("did you mean `{fixed}`?"),
+                    expr.span,
+                    fixed,
+                )
+            }
+            other => {
+                let title = format!("`{name}` is {}, not {}", unit.label(), show(other));
+                Diagnostic::error("M0111", title)
+                    .label(expr.span, type_of(other).noun())
+                    .help(format!("write it as `{}`", unit.example()))
+            }
+        };
+        self.report(d);
+        None
     }
 
     pub fn bool_setting(&mut self, file: u32, path: &str, expr: &Expr) -> Option<bool> {

@@ -16,6 +16,9 @@ pub(crate) struct State {
     pub lets: Vec<Lazy<Typed>>,
     pub datas: Vec<Lazy<DataFacts>>,
     pub models: Vec<Lazy<hir::Model>>,
+    pub clusters: Vec<Lazy<hir::Cluster>>,
+    /// By `plan` block; None: reported.
+    pub layouts: Vec<Option<hir::Layout>>,
     pub layers: Vec<LayerState>,
     /// Values from the command line, by param.
     pub overrides: HashMap<usize, Override>,

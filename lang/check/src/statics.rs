@@ -340,9 +340,11 @@ impl Checker<'_> {
             match self.lookup(names.file, &name.name) {
                 Some(_) => return self.not_fixed(span, "a value that is known now"),
                 None if name.name == "env" => {
-                    let title = "reading the environment is not built yet";
-                    let d = Diagnostic::error("M0906", title).label(span, "not read");
-                    self.report(d.help("name a file: `key = \"cluster.key\"`"));
+                    let title = "the environment is not read here";
+                    let d = Diagnostic::error("M0127", title).label(span, "not a value");
+                    self.report(d.help(
+                        "only `key` of a `cluster` is: make it a param, which the command line sets",
+                    ));
                     return None;
                 }
                 None => {
@@ -391,9 +393,20 @@ impl Checker<'_> {
 
     fn fixed_member(&mut self, names: &Names, base: &Expr, member: &Ident) -> Option<Typed> {
         let ExprKind::Name(name) = &base.kind else {
+            if let ExprKind::Member(root, part) = &base.kind
+                && let ExprKind::Name(name) = &root.kind
+                && let Some(Entity::Cluster(id)) = self.lookup(names.file, &name.name)
+            {
+                let found = self.cluster_member(id, &[part, member])?;
+                return value(found);
+            }
             return self.not_fixed(base.span.to(member.span), "a value that is known now");
         };
         match self.lookup(names.file, &name.name) {
+            Some(Entity::Cluster(id)) => {
+                let found = self.cluster_member(id, &[member])?;
+                value(found)
+            }
             Some(Entity::Data(id)) => {
                 let found = self.data_member(id, member)?;
                 value(found)

@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
         let checkpoint = self.checkpoint(file, &given, pace);
         let after = self.waits_in_circle(&given);
         let rules = self.rules(file, &given, &metrics, eval.as_ref());
-        let cluster = self.train_cluster(file, block);
+        let place = self.train_place(file, block);
         if let (Some(data), Some(loss)) = (&data, &loss) {
             self.unread_columns(data, loss, eval.as_ref());
         }
@@ -110,8 +110,8 @@ impl<'a> Checker<'a> {
             eval: eval?,
             checkpoint: Some(checkpoint?),
             rules: rules?,
-            cluster: cluster?,
-            layout: None,
+            cluster: place?.0,
+            layout: place?.1,
         })
     }
 
@@ -402,26 +402,30 @@ impl<'a> Checker<'a> {
         Some(steps as u64)
     }
 
-    fn train_cluster(&mut self, file: u32, block: &ast::Block) -> Option<Option<usize>> {
+    /// The cluster and the layout that `on` names; without it the only cluster there is.
+    fn train_place(
+        &mut self,
+        file: u32,
+        block: &ast::Block,
+    ) -> Option<(Option<usize>, Option<usize>)> {
         let Some(on) = &block.on else {
-            return Some((self.clusters.len() == 1).then_some(0));
+            return Some(((self.clusters.len() == 1).then_some(0), None));
         };
         let Some(name) = on.single() else {
             let d = Diagnostic::error("M0124", "a plan or a cluster is needed here");
             self.report(d.label(on.span, "not a name"));
             return None;
         };
-        match self.lookup(file, &name.name) {
-            Some(Entity::Cluster(id)) => Some(Some(id)),
-            Some(Entity::Plan(_)) => Some(None),
-            Some(other) => {
-                self.wrong_entity(name, other, "a plan or a cluster");
-                None
+        let found = self.needs_entity(file, name, "a plan or a cluster", |e| {
+            matches!(e, Entity::Cluster(_) | Entity::Plan(_))
+        });
+        match found? {
+            Entity::Plan(id) => {
+                let layout = self.state.layouts.get(id)?.as_ref()?;
+                Some((layout.cluster, Some(id)))
             }
-            None => {
-                self.unknown_name(file, name, &[]);
-                None
-            }
+            Entity::Cluster(id) => Some((Some(id), None)),
+            _ => None,
         }
     }
 }

@@ -27,6 +27,16 @@ pub struct Links {
     pub span: Span,
 }
 
+/// Where the cluster's key is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// `key = "cluster.key"`
+    File(String),
+    /// `key = env("MONARCH_KEY")`: the variable holds the key itself. Read when a run begins and
+    /// never before.
+    Env { name: String, span: Span },
+}
+
 /// An axis of the mesh of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MeshAxis {

@@ -9,6 +9,7 @@ use monarch::launch::Processes;
 use monarch::resume;
 use monarch::run_id::{self, Claim};
 use monarch_check::ParamHelp;
+use monarch_check::hir::Key;
 use monarch_controller::{
     Network, Observer, PATIENCE_AFAR, PATIENCE_HERE, Resume, RunConfig, RunEvent, Summary,
     Transport, Why, control,
@@ -191,9 +192,9 @@ fn idle_threads(threads: Option<u32>, shards: u32, workers: u32) -> Option<Strin
 fn network(matches: &ArgMatches, job: &Job) -> Result<Network, Failure> {
     let cluster = job.cluster();
     let listen = text(matches, "listen").or(cluster.and_then(|c| c.listen.as_deref()));
-    let file = text(matches, "key").or(cluster.and_then(|c| c.key.as_deref()));
-    let key = match file {
-        Some(file) => ClusterKey::from_file(file).map_err(|e| Failure::wrong(e.to_string()))?,
+    let declared = cluster.and_then(|c| c.key.clone());
+    let key = match text(matches, "key").map(|file| Key::File(file.to_owned())).or(declared) {
+        Some(key) => read_key(&key)?,
         None if program::joining(matches) > 0 => {
             let why = "workers from other machines need a key that they share; make one with \
                        `monarch key cluster.key` and give it by `--key cluster.key`";
@@ -203,6 +204,30 @@ fn network(matches: &ArgMatches, job: &Job) -> Result<Network, Failure> {
     };
     let patience = if program::joining(matches) > 0 { PATIENCE_AFAR } else { PATIENCE_HERE };
     Ok(Network { listen: listen.unwrap_or("127.0.0.1:0").to_string(), key, patience })
+}
+
+/// The cluster's key, from a file or from the environment of this run.
+fn read_key(key: &Key) -> Result<ClusterKey, Failure> {
+    let name = match key {
+        Key::File(file) => {
+            return ClusterKey::from_file(file).map_err(|e| Failure::wrong(e.to_string()));
+        }
+        Key::Env { name, .. } => name,
+    };
+    let Some(text) = std::env::var_os(name) else {
+        let why = format!(
+            "the cluster's key is not here: the program reads it from `{name}`, which is not set\n  \
+             set it to the text of a key file (`monarch key cluster.key` makes one), or give \
+             `--key FILE`"
+        );
+        return Err(Failure { code: 4, message: why });
+    };
+    let wrong = |e: &dyn std::fmt::Display| Failure {
+        code: 4,
+        message: format!("`{name}` in the environment is not a key: {e}"),
+    };
+    let text = text.to_str().ok_or_else(|| wrong(&"it is not UTF-8 text"))?;
+    ClusterKey::parse(text).map_err(|e| wrong(&e))
 }
 
 /// Progress for people, or a line of JSON per event.

@@ -1,0 +1,108 @@
+//! `plan`: how a job is laid out on a cluster. What it says is checked with itself and with the
+//! model; whether it fits the devices is for the plan.
+
+mod mesh;
+mod model;
+mod words;
+
+use crate::hir::{Layout, Mesh};
+use crate::registry::PLAN;
+use crate::scope::{Checker, Entity, In};
+use monarch_diagnostic::Diagnostic;
+use monarch_syntax::ast;
+
+impl<'a> Checker<'a> {
+    pub fn check_layouts(&mut self) {
+        for id in 0..self.plans.len() {
+            let In { file, ast, .. } = self.plans[id];
+            let layout = self.layout(file, ast);
+            self.state.layouts.push(layout);
+        }
+    }
+
+    fn layout(&mut self, file: u32, block: &'a ast::Block) -> Option<Layout> {
+        let given = self.settings(&PLAN, block.body.as_ref());
+        self.remember_defaults(&PLAN, "plan", &given);
+        let cluster = self.layout_cluster(file, block);
+        let model = self.laid_out(block);
+        if !given.values.contains_key("mesh") {
+            self.missing(block, &PLAN, "mesh", &given);
+        }
+        let mesh = given.values.get("mesh").and_then(|e| self.mesh(file, e));
+        let mesh: Option<&Mesh> = mesh.as_ref();
+        let shard = match given.blocks.get("shard") {
+            None => Some(Vec::new()),
+            Some(b) => self.shard(b, mesh, &model),
+        };
+        let sequence = match given.values.get("sequence") {
+            None => Some(None),
+            Some(e) => self.sequence(e, mesh).map(|axis| Some((axis, e.span))),
+        };
+        let pipeline = match given.blocks.get("pipeline") {
+            None => Some(None),
+            Some(b) => self.pipeline(file, b, mesh, &model).map(Some),
+        };
+        let zero = match given.blocks.get("zero") {
+            None => Some(None),
+            Some(b) => self.zero(file, b, mesh).map(Some),
+        };
+        let recompute = match given.values.get("recompute") {
+            None => Some(Vec::new()),
+            Some(e) => self.recompute(file, e, &model),
+        };
+        let offload = match given.values.get("offload") {
+            None => Some(Default::default()),
+            Some(e) => self.offload(e),
+        };
+        let precision = match given.values.get("precision") {
+            None => Some(Default::default()),
+            Some(e) => self.precision(e),
+        };
+        let overlap = match given.blocks.get("overlap") {
+            None => Some(Default::default()),
+            Some(b) => self.overlap(file, b),
+        };
+        let name = block.name.as_ref()?;
+        Some(Layout {
+            name: name.name.clone(),
+            span: block.kind.span.to(name.span),
+            cluster: cluster?,
+            mesh: mesh?.clone(),
+            shard: shard?,
+            sequence: sequence?,
+            pipeline: pipeline?,
+            zero: zero?,
+            recompute: recompute?,
+            offload: offload?,
+            precision: precision?,
+            overlap: overlap?,
+        })
+    }
+
+    /// The cluster that `on` names; without it the only one there is, or this machine.
+    fn layout_cluster(&mut self, file: u32, block: &ast::Block) -> Option<Option<usize>> {
+        let Some(on) = &block.on else {
+            if self.clusters.len() < 2 {
+                return Some((!self.clusters.is_empty()).then_some(0));
+            }
+            let at = block.name.as_ref().map_or(block.kind.span, |n| n.span);
+            let title = "on which of the clusters is this?";
+            self.report(
+                Diagnostic::error("M0109", title)
+                    .label(at, "no `on`")
+                    .help("write `plan name on cluster { .. }`"),
+            );
+            return None;
+        };
+        let Some(name) = on.single() else {
+            let d = Diagnostic::error("M0124", "a cluster is needed here");
+            self.report(d.label(on.span, "not a name"));
+            return None;
+        };
+        let is_cluster = |e| matches!(e, Entity::Cluster(_));
+        match self.needs_entity(file, name, "a cluster", is_cluster)? {
+            Entity::Cluster(id) => Some(Some(id)),
+            _ => None,
+        }
+    }
+}
