@@ -1,6 +1,7 @@
 //! `plan`: how a job is laid out on a cluster. What it says is checked with itself and with the
 //! model; whether it fits the devices is for the plan.
 
+mod carried;
 mod mesh;
 mod model;
 mod words;
@@ -69,6 +70,7 @@ impl<'a> Checker<'a> {
             cluster: cluster?,
             mesh: mesh?.clone(),
             shard: shard?,
+            shard_span: given.spans.get("shard").copied(),
             sequence: sequence?,
             pipeline: pipeline?,
             zero: zero?,

@@ -343,7 +343,7 @@ impl Checker<'_> {
                     let title = "the environment is not read here";
                     let d = Diagnostic::error("M0127", title).label(span, "not a value");
                     self.report(d.help(
-                        "only `key` of a `cluster` is: make it a param, which the command line sets",
+                        "`key` of a `cluster` is: make this a param, which the command line sets",
                     ));
                     return None;
                 }
@@ -395,10 +395,18 @@ impl Checker<'_> {
         let ExprKind::Name(name) = &base.kind else {
             if let ExprKind::Member(root, part) = &base.kind
                 && let ExprKind::Name(name) = &root.kind
-                && let Some(Entity::Cluster(id)) = self.lookup(names.file, &name.name)
             {
-                let found = self.cluster_member(id, &[part, member])?;
-                return value(found);
+                match self.lookup(names.file, &name.name) {
+                    Some(Entity::Cluster(id)) => {
+                        let found = self.cluster_member(id, &[part, member])?;
+                        return value(found);
+                    }
+                    None => {
+                        self.unknown_name(names.file, name, &[]);
+                        return None;
+                    }
+                    _ => {}
+                }
             }
             return self.not_fixed(base.span.to(member.span), "a value that is known now");
         };

@@ -80,6 +80,7 @@ impl<'a> Checker<'a> {
         let after = self.waits_in_circle(&given);
         let rules = self.rules(file, &given, &metrics, eval.as_ref());
         let place = self.train_place(file, block);
+        self.mark_place(place);
         if let (Some(data), Some(loss)) = (&data, &loss) {
             self.unread_columns(data, loss, eval.as_ref());
         }
@@ -400,6 +401,20 @@ impl<'a> Checker<'a> {
             );
         }
         Some(steps as u64)
+    }
+
+    /// Notes what of a job's place a run does not carry out.
+    fn mark_place(&mut self, place: Option<(Option<usize>, Option<usize>)>) {
+        let Some((cluster, layout)) = place else { return };
+        if let Some(id) = cluster {
+            self.mark_cluster(id);
+        }
+        let Some(id) = layout else { return };
+        if let Some(layout) = self.state.layouts.get(id).cloned().flatten() {
+            self.mark_layout(&layout);
+            let block = self.plans[id].ast;
+            self.mark_words(&layout, block);
+        }
     }
 
     /// The cluster and the layout that `on` names; without it the only cluster there is.

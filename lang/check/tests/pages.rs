@@ -33,7 +33,11 @@ fn failing_programs_fail_and_fixed_ones_do_not() {
         assert!(clean && checked.program.is_some(), "{}: {}", page.code, shown(&checked));
         let runs = checked.program.as_ref().is_some_and(|p| monarch_check::run_gate(p).is_empty());
         // Layouts of machines that are only declared are planned, not run.
-        assert!(runs || page.code.starts_with("M08"), "{}: the fixed program is not run", page.code);
+        assert!(
+            runs || page.code.starts_with("M08"),
+            "{}: the fixed program is not run",
+            page.code
+        );
     }
     assert!(seen > 50, "{seen} pages with programs");
 }

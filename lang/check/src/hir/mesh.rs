@@ -79,6 +79,8 @@ pub struct Layout {
     pub cluster: Option<usize>,
     pub mesh: Mesh,
     pub shard: Vec<Sharding>,
+    /// Of the block `shard`, if it is written.
+    pub shard_span: Option<Span>,
     /// `sequence = tp`: activations outside attention and MLP are split over this axis.
     pub sequence: Option<(MeshAxis, Span)>,
     pub pipeline: Option<Pipeline>,
@@ -150,6 +152,7 @@ pub struct Zero {
     /// 1: optimizer state; 2: gradients too; 3: weights too (Rajbhandari et al. 2019).
     pub stage: u8,
     pub over: MeshAxis,
+    /// From `zero` to the end of `stage = 1`.
     pub span: Span,
 }
 

@@ -252,7 +252,7 @@ impl<'a> Checker<'a> {
             None => self.default_axis(block, mesh, MeshAxis::Dp),
             Some(e) => self.only_axis(e, mesh, MeshAxis::Dp, "replicas divide their state"),
         };
-        let span = block.kind.span.to(block.body.as_ref().map_or(block.kind.span, |b| b.span));
+        let span = block.kind.span.to(given.spans.get("stage").copied().unwrap_or_default());
         Some(Zero { stage: stage? as u8, over: over?, span })
     }
 }

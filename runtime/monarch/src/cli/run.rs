@@ -216,8 +216,8 @@ fn read_key(key: &Key) -> Result<ClusterKey, Failure> {
     };
     let Some(text) = std::env::var_os(name) else {
         let why = format!(
-            "the cluster's key is not here: the program reads it from `{name}`, which is not set\n  \
-             set it to the text of a key file (`monarch key cluster.key` makes one), or give \
+            "the cluster's key is not here: the program reads it from `{name}`, and that is not \
+             set\n  set it to a key file's text (`monarch key cluster.key` makes one), or give \
              `--key FILE`"
         );
         return Err(Failure { code: 4, message: why });
