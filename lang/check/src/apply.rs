@@ -1,5 +1,4 @@
-//! Layers with arguments: `Linear[I, H](bias = true)`, `repeat(Block[D, H], depth)`,
-//! `Llama[V = 61, ..](depth = 2).load("w.safetensors")`.
+//! Layers with arguments: `Linear[I, H](bias = true)`, `repeat(Block[D, H], depth)`.
 
 use crate::calls::{Declared, as_name, bare};
 use crate::hir::{Poly, Static, Value};
@@ -21,8 +20,6 @@ pub(crate) struct Application {
     /// For each header axis the param it was written as, at the top level.
     pub dim_params: Vec<Option<usize>>,
     pub fields: Vec<Static>,
-    /// `.load("file")`
-    pub load: Option<ast::Str>,
 }
 
 /// Where a layer is applied.
@@ -74,7 +71,14 @@ impl<'a> Checker<'a> {
                 if let ExprKind::Member(base, member) = &callee.kind
                     && !self.is_module(place.file, base)
                 {
-                    return self.loaded_application(place, base, member, args, expr.span);
+                    self.report(
+                        Diagnostic::error("M0124", "weights are loaded for a whole model")
+                            .label(member.span, "not in a layer")
+                            .help(
+                                "load where the model is made: `model m = Name[..].load(\"file\")`",
+                            ),
+                    );
+                    return None;
                 }
                 let mut app = self.applied_dims(place, callee, expr.span)?;
                 app.fields = self.applied_fields(place, app.layer, args, expr.span)?;
@@ -92,55 +96,8 @@ impl<'a> Checker<'a> {
         as_name(expr).is_some_and(|n| matches!(self.lookup(file, &n.name), Some(Entity::Module(_))))
     }
 
-    fn loaded_application(
-        &mut self,
-        place: &Place,
-        base: &Expr,
-        member: &ast::Ident,
-        args: &[Arg],
-        span: Span,
-    ) -> Option<Application> {
-        if member.name != "load" {
-            let d = Diagnostic::error("M0120", format!("a layer has no `{}`", member.name))
-                .label(member.span, "unknown");
-            self.report(with_near(d, member, ["load"].into_iter(), "a layer has"));
-            return None;
-        }
-        if place.layer.is_some() {
-            self.report(
-                Diagnostic::error("M0124", "weights are loaded for a whole model")
-                    .label(member.span, "not in a layer")
-                    .help("load where the model is made: `model m = Name[..].load(\"file\")`"),
-            );
-            return None;
-        }
-        if let ExprKind::Name(name) = &bare(base).kind
-            && let Some(Entity::Layer(layer)) = self.lookup(place.file, &name.name)
-            && !self.state.layers[layer].dim_defaults.is_empty()
-        {
-            self.report(
-                Diagnostic::error("M0906", "sizes from a checkpoint are not built yet")
-                    .label(name.span, "no sizes")
-                    .help(format!("say them: `{}[..].load(..)`", name.name)),
-            );
-            return None;
-        }
-        let declared = [Declared { name: "file", required: true }];
-        let matched = self.match_args("load", span, &declared, args, 0);
-        let app = self.application(place, base);
-        let mut app = app?;
-        let arg = matched?.first().copied().flatten()?;
-        let value = self.plain_value(place.file, &arg.value)?;
-        let crate::hir::Value::Text(value) = value else {
-            self.wrong_type(arg.value.span, "the path of a file", crate::statics::type_of(&value));
-            return None;
-        };
-        app.load = Some(ast::Str { span: arg.value.span, value });
-        Some(app)
-    }
-
     /// The layer that a name or `module.Name` means.
-    fn layer_of(&mut self, file: u32, expr: &Expr) -> Option<usize> {
+    pub fn layer_of(&mut self, file: u32, expr: &Expr) -> Option<usize> {
         let (name, entity) = match &bare(expr).kind {
             ExprKind::Name(name) => match self.lookup(file, &name.name) {
                 Some(entity) => (name, entity),
@@ -201,14 +158,13 @@ impl<'a> Checker<'a> {
                 return None;
             }
         };
-        let chosen = self.match_dims(layer, args, at)?;
+        let chosen = self.match_dims(layer, args, at, false)?;
         let mut app = Application {
             layer,
             dims: Vec::new(),
             dim_spans: Vec::new(),
             dim_params: Vec::new(),
             fields: Vec::new(),
-            load: None,
         };
         let mut fine = true;
         for (i, arg) in chosen.iter().enumerate() {
@@ -230,12 +186,14 @@ impl<'a> Checker<'a> {
         fine.then_some(app)
     }
 
-    /// For each header axis the argument for it, None for its default.
-    fn match_dims<'x>(
+    /// For each header axis the argument for it, None for its default, or, in a `partial` list,
+    /// for what is left open.
+    pub fn match_dims<'x>(
         &mut self,
         layer: usize,
         args: &'x [AxisArg],
         at: Span,
+        partial: bool,
     ) -> Option<Vec<Option<&'x AxisArg>>> {
         let ast: &'a ast::Layer = self.layers[layer].ast;
         let dims: Vec<&'a ast::Field> = ast.dims.iter().flatten().collect();
@@ -285,7 +243,7 @@ impl<'a> Checker<'a> {
             }
         }
         for (i, dim) in dims.iter().enumerate() {
-            if out[i].is_none() && dim.default.is_none() && fine {
+            if out[i].is_none() && dim.default.is_none() && fine && !partial {
                 let title = format!("`{callee}` needs a size for `{}`", names[i]);
                 self.report(
                     Diagnostic::error("M0118", title)
@@ -320,7 +278,7 @@ impl<'a> Checker<'a> {
         false
     }
 
-    fn size_arg(&mut self, place: &Place, arg: &AxisArg) -> Option<(Poly, Option<usize>)> {
+    pub fn size_arg(&mut self, place: &Place, arg: &AxisArg) -> Option<(Poly, Option<usize>)> {
         let AxisKind::Size(expr) = &arg.axis.kind else {
             self.report(
                 Diagnostic::error("M0111", "a size is needed here")
@@ -379,6 +337,28 @@ impl<'a> Checker<'a> {
             }
         }
         out
+    }
+
+    /// As [`Self::applied_fields`], some left open; with the place of each.
+    pub fn given_fields(
+        &mut self,
+        place: &Place,
+        layer: usize,
+        args: &[Arg],
+        at: Span,
+    ) -> Option<Vec<(Option<Static>, Span)>> {
+        let fields = self.state.layers[layer].fields.clone();
+        let declared: Vec<Declared> =
+            fields.iter().map(|f| Declared { name: &f.name, required: false }).collect();
+        let matched = self.match_args(self.layer_name(layer), at, &declared, args, 0)?;
+        let mut out = Vec::new();
+        for (field, arg) in fields.iter().zip(matched) {
+            out.push(match arg {
+                None => (None, at),
+                Some(arg) => (Some(self.field_arg(place, field, &arg.value)?), arg.span),
+            });
+        }
+        Some(out)
     }
 
     fn field_arg(

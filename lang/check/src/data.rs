@@ -1,13 +1,14 @@
-//! Data sets: `digits`, `tensors("x.safetensors")`, `text(glob) { window = T }`.
+//! Data sets: `digits`, `tensors("x.safetensors")`, `text(glob) { window = T }`. Other sources are
+//! in `sources` and `records`.
 
 use crate::calls::as_name;
-use crate::hir::{Quantity, Unit, Value};
+use crate::hir::Value;
 use crate::load::beside;
-use crate::registry::{DATA, LATER_SOURCES};
+use crate::registry::DATA;
 use crate::scope::{Checker, Entity, In, Lazy, with_near};
 use crate::settings::Settings;
 use monarch_diagnostic::{Diagnostic, suggest};
-use monarch_graph::{Column, DType, DataFile, Order, Source, Span, Split};
+use monarch_graph::{Column, DType, DataFile, Order, RecordFormat, Source, Span, Split};
 use monarch_syntax::ast::{Arg, Expr, ExprKind, Ident};
 
 /// What is known of a data set.
@@ -19,7 +20,9 @@ pub(crate) struct DataFacts {
     pub columns: Vec<Column>,
     /// Names of the axes after the sample axis, where the set names them.
     pub axes: Vec<Option<&'static str>>,
+    /// A stand-in if they are not known.
     pub rows: u64,
+    pub rows_known: bool,
     pub tokens_per_sample: u64,
     pub splits: Vec<Split>,
     pub order: Order,
@@ -37,9 +40,6 @@ impl DataFacts {
 
 /// Images in the bundled set.
 const DIGITS: u64 = 1797;
-
-/// A split before it is cut: name, share, place.
-type Share = (String, f64, Span);
 
 impl<'a> Checker<'a> {
     pub fn check_datas(&mut self) {
@@ -185,12 +185,18 @@ impl<'a> Checker<'a> {
                 let matched = self.match_op(op, expr.span, args, 0)?;
                 let order = self.order(op, &matched)?;
                 let what = self.op_name(op).to_owned();
-                if what != "text" {
-                    self.text_only(settings);
-                }
+                self.settings_of_source(&what, settings);
                 match what.as_str() {
                     "digits" => Some(digits(order, expr.span)),
-                    "tensors" => self.tensors(file, matched[0]?, order, expr.span),
+                    "tensors" => self.tensors(file, matched[0]?, settings, order, expr.span),
+                    "tokens" => self.tokens_set(file, matched[0]?, settings, order, expr.span),
+                    "jsonl" | "csv" => {
+                        let format = match what.as_str() {
+                            "csv" => RecordFormat::Csv,
+                            _ => RecordFormat::Jsonl,
+                        };
+                        self.records_set(file, matched[0]?, format, settings, order, expr.span)
+                    }
                     _ => self.text_set(file, matched[0]?, settings, order, expr.span),
                 }
             }
@@ -199,17 +205,8 @@ impl<'a> Checker<'a> {
                 self.wrong_entity(name, other, "a data set");
                 None
             }
-            None if LATER_SOURCES.contains(&name.name.as_str()) => {
-                let title = format!("`{}` is not built yet", name.name);
-                self.report(
-                    Diagnostic::error("M0906", title)
-                        .label(name.span, "a later source of data")
-                        .help("digits, tensors(..) and text(..) are"),
-                );
-                None
-            }
             None => {
-                self.unknown_name(file, name, &["digits", "tensors", "text"]);
+                self.unknown_name(file, name, &["csv", "digits", "jsonl", "tensors", "text", "tokens"]);
                 None
             }
         }
@@ -219,19 +216,9 @@ impl<'a> Checker<'a> {
         self.report(
             Diagnostic::error("M0124", "a data set is needed here")
                 .label(expr.span, "something else")
-                .help("digits, tensors(\"file.safetensors\"), text(\"glob\") or the name of one"),
+                .help("digits, tensors(..), text(..), tokens(..), jsonl(..), csv(..) or the name of one"),
         );
         None
-    }
-
-    /// Settings that only a text has.
-    fn text_only(&mut self, settings: Option<&Settings<'a>>) {
-        for name in ["tokenizer", "window"] {
-            if let Some(value) = settings.and_then(|s| s.values.get(name)) {
-                let title = format!("`{name}` is for texts");
-                self.report(Diagnostic::error("M0101", title).label(value.span, "no text here"));
-            }
-        }
     }
 
     fn order(&mut self, op: usize, matched: &[Option<&Arg>]) -> Option<Order> {
@@ -269,7 +256,7 @@ impl<'a> Checker<'a> {
 
     /// A path; relative to the file that holds it, or to the current folder if it comes from
     /// the command line.
-    fn path_arg(&mut self, file: u32, arg: &Arg) -> Option<String> {
+    pub fn path_arg(&mut self, file: u32, arg: &Arg) -> Option<String> {
         match self.plain_value(file, &arg.value)? {
             // Who types a path means it from where they are.
             Value::Text(t) if self.is_typed(file, &arg.value) => Some(t),
@@ -282,8 +269,18 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn tensors(&mut self, file: u32, arg: &Arg, order: Order, span: Span) -> Option<DataFacts> {
+    fn tensors(
+        &mut self,
+        file: u32,
+        arg: &Arg,
+        settings: Option<&Settings<'a>>,
+        order: Order,
+        span: Span,
+    ) -> Option<DataFacts> {
         let path = self.path_arg(file, arg)?;
+        if let Some(expr) = settings.and_then(|s| s.values.get("sha256").copied()) {
+            self.pin(file, vec![path.clone()], expr);
+        }
         let refuse = |this: &mut Self, title: String| {
             this.report(Diagnostic::error("M0607", title).label(arg.value.span, "this data set"));
             None
@@ -330,6 +327,7 @@ impl<'a> Checker<'a> {
             axes: columns.iter().map(|_| None).collect(),
             columns,
             rows,
+            rows_known: true,
             tokens_per_sample,
             splits: vec![split],
             order,
@@ -338,7 +336,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    fn data_file(&mut self, path: &str, at: Span) -> Option<DataFile> {
+    pub fn data_file(&mut self, path: &str, at: Span) -> Option<DataFile> {
         match self.world.file(path) {
             Ok(file) => Some(file),
             Err(e) => {
@@ -362,6 +360,9 @@ impl<'a> Checker<'a> {
         let fine = tokenizer.is_none_or(|t| self.tokenizer(t));
         let window = self.window(settings, span);
         let paths = self.text_files(file, arg)?;
+        if let Some(expr) = settings.and_then(|s| s.values.get("sha256").copied()) {
+            self.pin(file, paths.clone(), expr);
+        }
         let facts = match self.world.text(&paths) {
             Ok(facts) => facts,
             Err(e) => {
@@ -398,6 +399,7 @@ impl<'a> Checker<'a> {
             columns: vec![column("ids"), column("next")],
             axes: vec![Some("T"), Some("T")],
             rows,
+            rows_known: true,
             tokens_per_sample: window,
             splits: vec![Split { name: "train".into(), start: 0, end: rows }],
             order,
@@ -406,7 +408,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    fn window(&mut self, settings: Option<&Settings<'a>>, span: Span) -> Option<u64> {
+    pub fn window(&mut self, settings: Option<&Settings<'a>>, span: Span) -> Option<u64> {
         if let Some(window) = settings.and_then(|s| s.values.get("window").copied()) {
             return self.whole_setting(span.file, "data.window", window, 1);
         }
@@ -438,7 +440,7 @@ impl<'a> Checker<'a> {
         match as_name(expr) {
             Some(name) if name.name == "chars" => true,
             Some(name) => {
-                let title = format!("there is no tokenizer `{}`", name.name);
+                let title = format!("a text has no tokenizer `{}`", name.name);
                 let d = Diagnostic::error("M0106", title).label(name.span, "unknown tokenizer");
                 let d = match suggest(&name.name, ["chars"]) {
                     Some(near) => d.fix(format!("did you mean `{near}`?"), name.span, near),
@@ -449,116 +451,13 @@ impl<'a> Checker<'a> {
             }
             None => {
                 self.report(
-                    Diagnostic::error("M0906", "tokenizers from files are not built yet")
-                        .label(expr.span, "`chars` is the one there is"),
+                    Diagnostic::error("M0906", "a text with a tokenizer from a file is not built yet")
+                        .label(expr.span, "`chars` is the one there is")
+                        .help("`jsonl(..)` takes one; or make a file of ids for `tokens(..)`"),
                 );
                 false
             }
         }
-    }
-
-    fn split_args(&mut self, file: u32, args: &'a [Arg]) -> Option<Vec<Share>> {
-        let mut out = Some(Vec::new());
-        for arg in args {
-            let share = match &arg.name {
-                Some(name) => self.share(file, name, &arg.value),
-                None => {
-                    self.report(
-                        Diagnostic::error("M0118", "a part of the set has a name")
-                            .label(arg.span, "which part?")
-                            .help("write `split(train = 80%, eval = 20%)`"),
-                    );
-                    None
-                }
-            };
-            match (share, &mut out) {
-                (Some(share), Some(list)) => list.push(share),
-                _ => out = None,
-            }
-        }
-        out
-    }
-
-    fn split_record(&mut self, file: u32, expr: &'a Expr) -> Option<Vec<Share>> {
-        let ExprKind::Record(record) = &expr.kind else {
-            self.report(
-                Diagnostic::error("M0111", "`split` is a list of shares")
-                    .label(expr.span, "something else")
-                    .help("write `split = { train = 90%, eval = 10% }`"),
-            );
-            return None;
-        };
-        let mut out = Some(Vec::new());
-        for (name, value) in self.record(record)? {
-            let share = self.share(file, name, value);
-            match (share, &mut out) {
-                (Some(share), Some(list)) => list.push(share),
-                _ => out = None,
-            }
-        }
-        out
-    }
-
-    fn share(&mut self, file: u32, name: &Ident, value: &Expr) -> Option<Share> {
-        if !["train", "eval"].contains(&name.name.as_str()) {
-            let d = Diagnostic::error("M0101", format!("a split has no part `{}`", name.name))
-                .label(name.span, "unknown part");
-            self.report(with_near(d, name, ["train", "eval"].into_iter(), "parts"));
-            return None;
-        }
-        match self.plain_value(file, value)? {
-            Value::Quantity(Quantity { amount, unit: Unit::Share }) if amount > 0.0 => {
-                Some((name.name.clone(), amount, name.span))
-            }
-            other => {
-                let title =
-                    format!("a part of a set is a share, not {}", crate::statics::show(&other));
-                let d = Diagnostic::error("M0103", title)
-                    .label(value.span, crate::statics::type_of(&other).noun());
-                self.report(match other.number().filter(|n| (0.0..=1.0).contains(n)) {
-                    Some(n) => {
-                        // Shares are written with few digits: 0.55 * 100 is not 55 in binary.
-                        let share = format!("{}%", (n * 1e8).round() / 1e6);
-                        d.fix(format!("write `{share}`"), value.span, share)
-                    }
-                    None => d.help("write `80%`"),
-                });
-                None
-            }
-        }
-    }
-
-    /// Shares as ranges of samples, in the order written; borders are rounded down.
-    fn cut(&mut self, facts: &DataFacts, shares: &[Share], at: Span) -> Option<Vec<Split>> {
-        let total: f64 = shares.iter().map(|s| s.1).sum();
-        if (total - 1.0).abs() > 1e-9 {
-            let sum = crate::units::show(Quantity { amount: total, unit: Unit::Share });
-            let title = format!("the parts of a set make 100%, and these make {sum}");
-            let places = shares.iter().map(|s| s.2);
-            let place = places.clone().next_back().unwrap_or(at);
-            self.report(Diagnostic::error("M0606", title).label(place, "in this split"));
-            return None;
-        }
-        let mut out: Vec<Split> = Vec::new();
-        let (mut start, mut sum) = (0, 0.0);
-        for (i, (name, share, span)) in shares.iter().enumerate() {
-            sum += share;
-            let end = match i + 1 == shares.len() {
-                true => facts.rows,
-                false => (facts.rows as f64 * sum + 1e-6) as u64,
-            };
-            if out.iter().any(|s| s.name == *name) || end <= start {
-                let title = match end <= start {
-                    true => format!("`{name}` gets no sample of {}", facts.rows),
-                    false => format!("`{name}` occurs twice in this split"),
-                };
-                self.report(Diagnostic::error("M0606", title).label(*span, "this part"));
-                return None;
-            }
-            out.push(Split { name: name.clone(), start, end });
-            start = end;
-        }
-        Some(out)
     }
 }
 
@@ -579,6 +478,7 @@ fn digits(order: Order, span: Span) -> DataFacts {
         ],
         axes: vec![None, None],
         rows: DIGITS,
+        rows_known: true,
         tokens_per_sample: 1,
         splits: vec![Split { name: "train".into(), start: 0, end: DIGITS }],
         order,

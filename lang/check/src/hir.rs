@@ -44,6 +44,17 @@ pub struct Program {
     pub settings: Vec<Setting>,
     /// What a run would have to ignore: see [`crate::run_gate`].
     pub not_run_yet: Vec<Diagnostic>,
+    /// Hashes that files must have; see [`crate::pins::verify`].
+    pub pins: Vec<Pin>,
+}
+
+/// `sha256 = ".."`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    pub files: Vec<String>,
+    /// Hexadecimal digits, small; fewer than 64 are the beginning of the hash.
+    pub sha256: String,
+    pub span: Span,
 }
 
 impl Program {
@@ -203,7 +214,7 @@ pub struct Job {
     pub data: graph::Data,
     /// All columns of the data set; shapes without the sample axis.
     pub columns: Vec<graph::Column>,
-    /// Samples in the whole set.
+    /// Samples in the whole set; 0 if only a run can count them (an object store).
     pub rows: u64,
     /// Tokens of one sample, for data that is text; 1 otherwise.
     pub tokens_per_sample: u64,

@@ -10,6 +10,7 @@
 //! - A layer is checked once, with symbols for its sizes, whether or not anything uses it.
 //! - Knows nothing of devices, of how graphs are differentiated or of how a job is run.
 
+mod adapters;
 mod apply;
 mod calls;
 mod clusters;
@@ -29,11 +30,15 @@ pub mod library_text;
 mod load;
 mod misplaced;
 mod models;
+mod names;
 mod objective;
 mod operators;
 mod ops;
 mod params;
+pub mod pins;
 pub mod poly;
+mod pretrained;
+mod records;
 mod recurring;
 pub mod reference;
 pub mod registry;
@@ -42,6 +47,9 @@ mod schedule;
 mod scope;
 mod settings;
 mod signature;
+mod sizes;
+mod sources;
+mod splits;
 mod state;
 mod statics;
 mod tests_block;
@@ -52,13 +60,13 @@ mod weights;
 pub mod world;
 
 pub use gate::run_gate;
-use monarch_diagnostic::{Diagnostic, Sources};
+use monarch_diagnostic::{Diagnostic, Severity, Sources};
 use monarch_graph::Span;
 pub use params::ParamHelp;
 use scope::{Checker, Lazy};
 pub use statics::show;
 use std::collections::HashSet;
-pub use world::{TensorFact, TextFacts, World, WorldError};
+pub use world::{RecordFacts, TensorFact, TextFacts, World, WorldError};
 
 /// The answer to [`check`].
 pub struct Checked {
@@ -66,6 +74,10 @@ pub struct Checked {
     pub program: Option<hir::Program>,
     /// In the order of the text, files as they were read.
     pub diagnostics: Vec<Diagnostic>,
+    /// What the program names and this machine does not have: files of weights or data. A check
+    /// notes it (`M0608`) and goes on as far as it can; whoever needs the program shows these
+    /// errors instead of the notes. Not empty: there may be no program without any error.
+    pub absent: Vec<Diagnostic>,
     /// The texts that spans refer to.
     pub sources: Sources,
 }
@@ -88,14 +100,17 @@ pub fn check(
     let mut checker = Checker::new(world, &loaded);
     let program = checker.run(overrides, &places, reserved);
     let mut diagnostics = std::mem::take(&mut checker.diagnostics);
+    let absent = std::mem::take(&mut checker.state.absent);
     drop(checker);
+    let note = |d: &Diagnostic| Diagnostic { severity: Severity::Note, ..d.clone() };
+    diagnostics.extend(absent.iter().map(note));
     let causes = Causes::of(&loaded);
     diagnostics.retain(|d| !causes.explain(d, &loaded.sources));
     diagnostics.splice(0..0, loaded.diagnostics.iter().cloned());
-    let program = finish(&mut diagnostics, program);
+    let program = finish(&mut diagnostics, program, absent.is_empty());
     let sources = loaded.sources;
     let program = program.map(|p| hir::Program { sources: sources.clone(), ..p });
-    Checked { program, diagnostics, sources }
+    Checked { program, diagnostics, absent, sources }
 }
 
 /// The params of a program, for `--help`; and what is wrong with its syntax.
@@ -133,12 +148,13 @@ impl Causes {
 fn finish(
     diagnostics: &mut Vec<Diagnostic>,
     program: Option<hir::Program>,
+    complete: bool,
 ) -> Option<hir::Program> {
     let place = |d: &Diagnostic| d.span().map(|s| (s.file, s.start, s.end));
     diagnostics.sort_by_key(|d| place(d));
     diagnostics.dedup_by(|a, b| a.code == b.code && place(a) == place(b) && a.title == b.title);
     let wrong = diagnostics.iter().any(Diagnostic::is_error);
-    if !wrong && program.is_none() {
+    if !wrong && program.is_none() && complete {
         // An invariant of this crate is broken; the user must not be left without a word.
         diagnostics.push(Diagnostic::error("M0000", "the check stopped without saying why"));
     }
@@ -218,6 +234,7 @@ impl<'a> Checker<'a> {
             job,
             settings: std::mem::take(&mut self.state.settings),
             not_run_yet: self.gate(),
+            pins: std::mem::take(&mut self.state.pins),
         })
     }
 

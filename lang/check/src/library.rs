@@ -2,6 +2,7 @@
 
 /// Module name and text of every file of the library, sorted by name.
 pub const MODULES: &[(&str, &str)] = &[
+    ("std.adapt", include_str!("../../../stdlib/adapt.mon")),
     ("std.data", include_str!("../../../stdlib/data.mon")),
     ("std.init", include_str!("../../../stdlib/init.mon")),
     ("std.loss", include_str!("../../../stdlib/loss.mon")),
@@ -14,7 +15,7 @@ pub const MODULES: &[(&str, &str)] = &[
 
 /// Names known without an import: a module and, unless it is all of them, which.
 pub(crate) const PRELUDE: &[(&str, Option<&[&str]>)] =
-    &[("std.math", None), ("std.init", None), ("std.data", Some(&["text", "tensors"]))];
+    &[("std.math", None), ("std.init", None), ("std.data", Some(&["csv", "jsonl", "tensors", "text", "tokens"]))];
 
 /// Names known in `test` blocks on top of the prelude.
 pub(crate) const TEST_PRELUDE: &str = "std.test";

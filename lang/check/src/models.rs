@@ -1,9 +1,11 @@
 //! Models: layers with numbers, and what the numbers must satisfy.
 
-use crate::apply::{Application, Place};
+use crate::apply::Place;
 use crate::hir::{self, Instance, LayerId, Model, Poly, Static, StaticEnv, Value};
 use crate::layers::Example;
+use crate::registry::{LORA, MODEL};
 use crate::scope::{Checker, In, Lazy};
+use crate::settings::Settings;
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{Span, Weight};
 use monarch_syntax::ast;
@@ -66,8 +68,13 @@ impl<'a> Checker<'a> {
 
     fn work_out_model(&mut self, id: usize) -> Option<Model> {
         let In { file, ast, .. } = self.models[id];
-        self.settings(&crate::registry::MODEL, ast.body.as_ref());
-        let Some(value) = &ast.value else {
+        let value = ast.value.as_ref();
+        if let Some(op) = value.and_then(|v| self.adapter_op(file, v)) {
+            let settings = self.settings(&LORA, ast.body.as_ref());
+            return self.adapted(file, id, op, &settings);
+        }
+        let settings = self.settings(&MODEL, ast.body.as_ref());
+        let Some(value) = value else {
             self.report(
                 Diagnostic::error("M0109", "this model is nothing yet")
                     .label(ast.kind.span, "no `=`")
@@ -75,32 +82,55 @@ impl<'a> Checker<'a> {
             );
             return None;
         };
+        if self.load_call(file, value).is_some() {
+            return self.pretrained(file, id, value, &settings);
+        }
+        self.only_pretrained(&settings);
         let app = self.application(&Place { file, layer: None }, value)?;
         let name = ast.name.as_ref()?;
-        self.build(name, &app, value.span)
-    }
-
-    fn build(&mut self, name: &ast::Ident, app: &Application, at: Span) -> Option<Model> {
-        let mut sizes: Vec<u64> =
-            app.dims.iter().map(|p| p.eval(&|_| None)).collect::<Option<_>>()?;
+        let sizes: Vec<u64> = app.dims.iter().map(|p| p.eval(&|_| None)).collect::<Option<_>>()?;
         let mut fields = Vec::new();
         for value in &app.fields {
             let Static::Value(v) = value else { return None };
             fields.push(v.clone());
         }
-        if !self.push_field_sizes(app.layer, &fields, &mut sizes, at) {
+        self.build(name, app.layer, sizes, app.dim_params, fields, value.span)
+    }
+
+    /// Settings of weights from files, on a model that begins with random ones.
+    fn only_pretrained(&mut self, settings: &Settings<'a>) {
+        let mut given: Vec<(&str, Span)> =
+            settings.values.iter().map(|(name, e)| (*name, e.span)).collect();
+        given.sort_unstable_by_key(|g| g.1.start);
+        for (name, at) in given {
+            let title = format!("`{name}` is for weights from files");
+            self.report(
+                Diagnostic::error("M0101", title)
+                    .label(at, "this model begins with random weights")
+                    .help("load them: `model m = Name.load(\"dir/*.safetensors\") { .. }`"),
+            );
+        }
+    }
+
+    /// The model with all of its weights. `sizes` are those of the header axes.
+    pub fn build(
+        &mut self,
+        name: &ast::Ident,
+        layer: usize,
+        mut sizes: Vec<u64>,
+        mut params: Vec<Option<usize>>,
+        fields: Vec<Value>,
+        at: Span,
+    ) -> Option<Model> {
+        if !self.push_field_sizes(layer, &fields, &mut sizes, at) {
             return None;
         }
-        let mut params = app.dim_params.clone();
         params.resize(sizes.len(), None);
         let texts = vec![None; sizes.len()];
-        let seen = Seen { layer: app.layer, sizes, params };
+        let seen = Seen { layer, sizes, params };
         let mut builder = Builder { weights: Vec::new(), layers: 0, depth: 0, at };
         let root = self.instance(&mut builder, seen, fields, String::new(), texts)?;
-        let mut weights = builder.weights;
-        if let Some(file) = &app.load {
-            self.load_weights(file, &mut weights)?;
-        }
+        let weights = builder.weights;
         Some(Model { name: name.name.clone(), span: name.span, root, weights })
     }
 

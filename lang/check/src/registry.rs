@@ -263,29 +263,37 @@ pub const DATA: BlockDoc = plain(
     "data",
     "A data set.",
     &[
-        value("tokenizer", "chars", Some("chars"), "How text becomes ids."),
+        value("tokenizer", "chars, bytes or a file", Some("chars"), "How text becomes ids."),
         value("window", "a whole number", None, "Tokens of one sample."),
         value("split", "shares", None, "Parts of the set: `{ train = 90%, eval = 10% }`."),
-        later("sha256", "Hashes that the files must have."),
-        later("mix", "Shares of several sources."),
-        later("fields", "Columns of a table."),
-        later("format", "How records become text."),
-        later("pack", "Tokens that records are packed into."),
+        value("sha256", "a hash, or file(\"list\")", None, "Of the files, verified by a plan."),
+        value("dtype", "u16 or u32", Some("u32"), "How `tokens` files store an id."),
+        value("mix", "shares", None, "Parts of the files: `{ web = 85%, code = 15% }`."),
+        value("fields", "names and types", None, "Of a record: `{ prompt = str, x = f32[4] }`."),
+        value("format", "chat(\"llama3\") { loss_on = field }", None, "How records become tokens."),
+        value("pack", "a whole number", None, "Tokens of a sample that records are packed into."),
     ],
 );
 
 pub const MODEL: BlockDoc = plain(
     "model",
-    "A layer with numbers.",
+    "A layer with numbers: `Name[sizes](values)`, or from files: `Name.load(\"dir/*.safetensors\")`.",
     &[
-        later("sha256", "Hash of the file of weights."),
-        later("names", "Names of the file, and ours."),
-        later("freeze", "Weights that stay as they are."),
-        later("dtype", "Elements of the weights."),
-        later("rank", "Rank of an adapter."),
-        later("alpha", "Scale of an adapter."),
-        later("dropout", "Dropout of an adapter."),
-        later("layers", "Which layers are adapted."),
+        value("sha256", "a hash", None, "Of the files of weights, verified by a plan."),
+        value("names", "a list of names", None, "Names in the files and ours: `hf_names`."),
+        value("freeze", "true, or patterns", Some("false"), "Weights that stay as they are."),
+        value("dtype", "bf16, f16 or f32", Some("f32"), "What weights are rounded to and kept as."),
+    ],
+);
+
+pub const LORA: BlockDoc = plain(
+    "lora",
+    "A model with adapters of low rank: `model tuned = lora(base) { .. }`.",
+    &[
+        value("rank", "a whole number", None, "Width of an adapter."),
+        value("alpha", "a number", Some("rank"), "An adapter's share is alpha / rank."),
+        value("dropout", "a share", Some("0%"), "Of an adapter's input, while training."),
+        value("layers", "patterns", None, "Weights, or the layers that hold them."),
     ],
 );
 
@@ -299,13 +307,10 @@ pub const SWEEP: BlockDoc = plain(
 );
 
 /// Modules of the library that are not built yet.
-pub const LATER_MODULES: &[&str] = &["std.adapt"];
+pub const LATER_MODULES: &[&str] = &[];
 
 /// Names of modules that are not built yet: module and name.
-pub const LATER_NAMES: &[(&str, &str)] = &[("std.models.llama", "hf_names")];
-
-/// Sources of data that are not built yet.
-pub const LATER_SOURCES: &[&str] = &["jsonl", "tokens"];
+pub const LATER_NAMES: &[(&str, &str)] = &[];
 
 /// Settings of `limit` in a sweep.
 pub const LIMIT: &[&str] = &["trials", "time", "each"];
@@ -327,7 +332,7 @@ pub const ACTIONS: &[&str] = &["stop", "checkpoint"];
 
 /// All blocks with settings of their own.
 pub const BLOCKS: &[BlockDoc] = &[
-    BATCH, CHECKPOINT, CLUSTER, DATA, DEVICE, EVAL, LINK, MESH, MODEL, OFFLOAD, OVERLAP, PIPELINE,
+    BATCH, CHECKPOINT, CLUSTER, DATA, DEVICE, EVAL, LINK, LORA, MESH, MODEL, OFFLOAD, OVERLAP, PIPELINE,
     PLAN, PRECISION, SHARD, SWEEP, TRAIN, ZERO,
 ];
 

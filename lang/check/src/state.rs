@@ -25,6 +25,11 @@ pub(crate) struct State {
     pub settings: Vec<Setting>,
     /// See [`crate::run_gate`].
     pub not_run_yet: Vec<Diagnostic>,
+    /// See [`crate::Checked::absent`].
+    pub absent: Vec<Diagnostic>,
+    pub pins: Vec<hir::Pin>,
+    /// Models from files, by number.
+    pub outlines: HashMap<usize, crate::pretrained::Outline>,
     pub settled: crate::models::Settled,
     /// Params that were read since someone last emptied this.
     pub read: BTreeSet<usize>,

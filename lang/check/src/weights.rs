@@ -1,59 +1,141 @@
-//! `.load("w.safetensors")`: names must match exactly.
+//! Tensors of a checkpoint as weights: every weight has its tensor, every tensor its weight.
 
-use crate::load::beside;
+use crate::TensorFact;
+use crate::names::NameMap;
+use crate::pretrained::Loading;
 use crate::scope::Checker;
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{Init, Weight};
-use monarch_syntax::ast;
 use std::collections::BTreeMap;
 
 /// Names listed in a diagnostic; the rest is counted.
 const LISTED: usize = 6;
 
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Tensor {
+    pub file: String,
+    pub fact: TensorFact,
+}
+
+/// The tensors of a checkpoint by our names.
+pub(crate) struct Checkpoint {
+    tensors: BTreeMap<String, (Tensor, bool)>,
+    /// Names in the files that no line of `names` speaks of.
+    strangers: Vec<String>,
+}
+
+impl Checkpoint {
+    /// The shape of the tensor for a weight of ours.
+    pub fn shape(&self, ours: &str) -> Option<Vec<u64>> {
+        self.tensors.get(ours).map(|(tensor, turned)| turn(&tensor.fact.shape, *turned))
+    }
+
+    /// How many of `path.0`, `path.1`, .. occur.
+    pub fn copies(&self, path: &str) -> u64 {
+        let numbers = self.tensors.keys().filter_map(|name| {
+            let rest = name.strip_prefix(path)?.strip_prefix('.')?;
+            rest.split('.').next()?.parse::<u64>().ok()
+        });
+        numbers.max().map_or(0, |n| n.saturating_add(1))
+    }
+}
+
+fn turn(shape: &[u64], transposed: bool) -> Vec<u64> {
+    match (shape, transposed) {
+        ([a, b], true) => vec![*b, *a],
+        _ => shape.to_vec(),
+    }
+}
+
+/// What does not fit between a model and a file.
+#[derive(Default)]
+struct Misfit {
+    missing: Vec<String>,
+    unexpected: Vec<String>,
+    misshapen: Vec<String>,
+}
+
 impl Checker<'_> {
-    /// Lets the weights begin as the tensors of a file. None if reported.
-    pub fn load_weights(&mut self, file: &ast::Str, weights: &mut [Weight]) -> Option<()> {
-        let home = &self.loaded.files[file.span.file as usize].key;
-        let path = beside(home, &file.value);
-        let tensors = match self.world.tensors(&path) {
-            Ok(tensors) => tensors,
-            Err(e) => {
-                let title = format!("the weights cannot be loaded: {e}");
-                self.report(Diagnostic::error("M0607", title).label(file.span, "this file"));
-                return None;
-            }
-        };
-        let there: BTreeMap<&str, (&str, &[u64])> = tensors
-            .iter()
-            .map(|t| (t.name.as_str(), (t.dtype.as_str(), t.shape.as_slice())))
-            .collect();
-        let mut missing = Vec::new();
-        let mut misshapen = Vec::new();
-        for w in weights.iter() {
-            match there.get(w.name.as_str()) {
-                None => missing.push(w.name.clone()),
-                Some((dtype, _)) if *dtype != "F32" => {
-                    misshapen.push(format!("{} is {dtype}, not F32", w.name));
+    /// The tensors by our names. None if reported.
+    pub fn translated(
+        &mut self,
+        loading: &Loading,
+        tensors: Vec<Tensor>,
+        names: &NameMap,
+    ) -> Option<Checkpoint> {
+        let mut out = Checkpoint { tensors: BTreeMap::new(), strangers: Vec::new() };
+        for tensor in tensors {
+            let theirs = tensor.fact.name.clone();
+            match names.ours(&theirs) {
+                None => out.strangers.push(theirs),
+                Some(None) => {}
+                Some(Some((ours, transpose))) => {
+                    if let Some((old, _)) = out.tensors.get(&ours) {
+                        let title = format!("`{ours}` is in these files twice");
+                        let label = match old.fact.name == theirs {
+                            true => format!("`{theirs}` of {} and {}", old.file, tensor.file),
+                            false => format!("as `{}` and as `{theirs}`", old.fact.name),
+                        };
+                        let d = Diagnostic::error("M0605", title);
+                        self.report(d.label(loading.files.span, label));
+                        return None;
+                    }
+                    out.tensors.insert(ours, (tensor, transpose));
                 }
-                Some((_, shape)) if *shape != w.shape.as_slice() => {
-                    misshapen.push(format!("{} is {shape:?}, not {:?}", w.name, w.shape));
-                }
-                Some(_) => {}
             }
         }
-        let ours: std::collections::BTreeSet<&str> =
-            weights.iter().map(|w| w.name.as_str()).collect();
-        let unexpected: Vec<String> =
-            there.keys().filter(|n| !ours.contains(*n)).map(|n| (*n).to_owned()).collect();
-        if missing.is_empty() && misshapen.is_empty() && unexpected.is_empty() {
-            for w in weights {
-                w.init = Init::File { path: path.clone(), name: w.name.clone(), transpose: false };
+        Some(out)
+    }
+
+    /// Lets the weights begin as the tensors of a checkpoint. None if reported.
+    pub fn take_weights(
+        &mut self,
+        loading: &Loading,
+        names: &NameMap,
+        mut found: Checkpoint,
+        weights: &mut [Weight],
+    ) -> Option<()> {
+        let mut misfit = Misfit::default();
+        for w in weights.iter_mut() {
+            let Some((tensor, transpose)) = found.tensors.remove(&w.name) else {
+                misfit.missing.push(match names.theirs(&w.name) {
+                    Some(theirs) if theirs != w.name => format!("{theirs} ({})", w.name),
+                    _ => w.name.clone(),
+                });
+                continue;
+            };
+            let (name, fact) = (&tensor.fact.name, &tensor.fact);
+            let shape = turn(&fact.shape, transpose);
+            if !["F64", "F32", "BF16", "F16"].contains(&fact.dtype.as_str()) {
+                misfit.misshapen.push(format!("{name} is {}, not a float", fact.dtype));
+            } else if shape != w.shape || (transpose && fact.shape.len() != 2) {
+                let wanted = turn(&w.shape, transpose);
+                misfit.misshapen.push(format!("{name} is {:?}, not {wanted:?}", fact.shape));
             }
+            let (path, name) = (tensor.file, tensor.fact.name);
+            w.init = Init::File { path, name, transpose };
+        }
+        for (ours, (tensor, _)) in found.tensors {
+            let theirs = tensor.fact.name;
+            misfit.unexpected.push(match theirs == ours {
+                true => theirs,
+                false => format!("{theirs} (no weight is called `{ours}`)"),
+            });
+        }
+        misfit.unexpected.append(&mut found.strangers);
+        misfit.unexpected.sort();
+        self.misfit(loading, names, misfit)
+    }
+
+    fn misfit(&mut self, loading: &Loading, names: &NameMap, misfit: Misfit) -> Option<()> {
+        let Misfit { missing, unexpected, misshapen } = misfit;
+        if missing.is_empty() && misshapen.is_empty() && unexpected.is_empty() {
             return Some(());
         }
-        let title = format!("`{}` does not hold the weights of this model", file.value);
+        let title = format!("`{}` does not hold the weights of this model", loading.files.value);
         let mut d = Diagnostic::error("M0605", title).label(
-            file.span,
+            loading.files.span,
             format!(
                 "{} missing, {} unexpected, {} of another shape",
                 missing.len(),
@@ -70,9 +152,19 @@ impl Checker<'_> {
         }
         if let Some(prefix) = prefix(&missing, &unexpected) {
             d = d.help(prefix);
+        } else if names.tensors.is_empty()
+            && let Some(map) = self.names_of(loading.layer)
+        {
+            d = d.help(format!("for a checkpoint of Hugging Face add `names = {map}`"));
         }
         self.report(d);
         None
+    }
+
+    /// The list of names that the module of a layer defines.
+    fn names_of(&self, layer: usize) -> Option<&'static str> {
+        let file = self.layers[layer].file;
+        self.scopes[file as usize].get("hf_names").map(|_| "hf_names")
     }
 }
 

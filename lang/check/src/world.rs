@@ -1,6 +1,6 @@
 //! The one door to the outside.
 
-use monarch_graph::DataFile;
+use monarch_graph::{DataFile, Source};
 use std::fmt;
 
 /// Largest program text that is read.
@@ -23,6 +23,26 @@ pub trait World {
     fn tensors(&self, path: &str) -> Result<Vec<TensorFact>, WorldError>;
     /// Characters and vocabulary of these files, joined in order.
     fn text(&self, paths: &[String]) -> Result<TextFacts, WorldError>;
+
+    /// Size of a file, without reading it.
+    fn size(&self, path: &str) -> Result<u64, WorldError> {
+        self.file(path).map(|file| file.bytes)
+    }
+
+    /// Reads all records of a [`Source::Records`] once, its tokenizer included.
+    fn records(&self, source: &Source) -> Result<RecordFacts, WorldError> {
+        let path = source.files().first().map(|f| f.path.clone()).unwrap_or_default();
+        Err(WorldError::Other { path, why: "no records are read here".into() })
+    }
+}
+
+/// What there is to know about records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordFacts {
+    /// Samples: records, or packs of conversations.
+    pub samples: u64,
+    /// Ids lie below this; None for records that are no text.
+    pub vocabulary: Option<u64>,
 }
 
 /// A tensor in a safetensors file.

@@ -108,6 +108,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
         job: Some(job),
         settings: vec![],
         not_run_yet: vec![],
+        pins: vec![],
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod hex;
 pub mod id;
+pub mod mix;
 pub mod op;
 pub mod philox;
 pub mod plan;
