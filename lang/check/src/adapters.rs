@@ -65,8 +65,11 @@ impl<'a> Checker<'a> {
         };
         self.not_frozen(base, &model, call.span);
         let places = self.adaptable(&model);
-        let names: Vec<&str> =
-            places.iter().filter_map(|i| model.weights.get(*i as usize)).map(|w| &*w.name).collect();
+        let names: Vec<&str> = places
+            .iter()
+            .filter_map(|i| model.weights.get(*i as usize))
+            .map(|w| &*w.name)
+            .collect();
         let mut chosen = vec![false; names.len()];
         for (glob, span) in &lora.globs {
             let mut matched = false;
@@ -82,8 +85,7 @@ impl<'a> Checker<'a> {
                 return None;
             }
         }
-        let picked: Vec<u32> =
-            places.iter().zip(&chosen).filter(|c| *c.1).map(|c| *c.0).collect();
+        let picked: Vec<u32> = places.iter().zip(&chosen).filter(|c| *c.1).map(|c| *c.0).collect();
         let name = block.name.as_ref()?;
         (model.name, model.span) = (name.name.clone(), name.span);
         add_adapters(&mut model, &picked, &lora);
@@ -148,8 +150,7 @@ impl<'a> Checker<'a> {
             }
             other => {
                 let title = format!("`dropout` is a share below 100%, not {}", show(&other));
-                let d = Diagnostic::error("M0103", title)
-                    .label(expr.span, type_of(&other).noun());
+                let d = Diagnostic::error("M0103", title).label(expr.span, type_of(&other).noun());
                 self.report(match other.number().filter(|n| (0.0..1.0).contains(n)) {
                     Some(n) => {
                         let share = format!("{}%", (n * 1e8).round() / 1e6);

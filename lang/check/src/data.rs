@@ -206,7 +206,11 @@ impl<'a> Checker<'a> {
                 None
             }
             None => {
-                self.unknown_name(file, name, &["csv", "digits", "jsonl", "tensors", "text", "tokens"]);
+                self.unknown_name(
+                    file,
+                    name,
+                    &["csv", "digits", "jsonl", "tensors", "text", "tokens"],
+                );
                 None
             }
         }
@@ -451,9 +455,12 @@ impl<'a> Checker<'a> {
             }
             None => {
                 self.report(
-                    Diagnostic::error("M0906", "a text with a tokenizer from a file is not built yet")
-                        .label(expr.span, "`chars` is the one there is")
-                        .help("`jsonl(..)` takes one; or make a file of ids for `tokens(..)`"),
+                    Diagnostic::error(
+                        "M0906",
+                        "a text with a tokenizer from a file is not built yet",
+                    )
+                    .label(expr.span, "`chars` is the one there is")
+                    .help("`jsonl(..)` takes one; or make a file of ids for `tokens(..)`"),
                 );
                 false
             }

@@ -14,8 +14,11 @@ pub const MODULES: &[(&str, &str)] = &[
 ];
 
 /// Names known without an import: a module and, unless it is all of them, which.
-pub(crate) const PRELUDE: &[(&str, Option<&[&str]>)] =
-    &[("std.math", None), ("std.init", None), ("std.data", Some(&["csv", "jsonl", "tensors", "text", "tokens"]))];
+pub(crate) const PRELUDE: &[(&str, Option<&[&str]>)] = &[
+    ("std.math", None),
+    ("std.init", None),
+    ("std.data", Some(&["csv", "jsonl", "tensors", "text", "tokens"])),
+];
 
 /// Names known in `test` blocks on top of the prelude.
 pub(crate) const TEST_PRELUDE: &str = "std.test";

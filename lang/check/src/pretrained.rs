@@ -12,7 +12,7 @@ use crate::statics::{show, type_of};
 use crate::weights::{Checkpoint, Tensor};
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{Float, Span};
-use monarch_syntax::ast::{Arg, Expr, ExprKind, Ident, IndexKind, Str};
+use monarch_syntax::ast::{Arg, Axis, AxisArg, AxisKind, Expr, ExprKind, Ident, IndexKind, Str};
 
 /// A configuration is a page, not a book.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
@@ -79,8 +79,7 @@ impl<'a> Checker<'a> {
         let (sizes, fields) = self.settle_sizes(&loading, &names, &found)?;
         let name = self.models[id].ast.name.as_ref()?;
         let params = loading.dims.iter().map(|d| d.as_ref().and_then(|d| d.1)).collect();
-        let mut model =
-            self.build(name, loading.layer, sizes, params, fields, loading.at)?;
+        let mut model = self.build(name, loading.layer, sizes, params, fields, loading.at)?;
         self.take_weights(&loading, &names, found, &mut model.weights)?;
         for weight in &mut model.weights {
             weight.stored = stored?;
@@ -214,7 +213,7 @@ impl<'a> Checker<'a> {
         let paths = match wild && !pattern.contains("://") {
             true => match self.world.glob(pattern) {
                 Ok(paths) => paths,
-                Err(e) => return self.unreadable(at, &e),
+                Err(e) => return self.cannot_load(at, &e),
             },
             false => vec![pattern.to_owned()],
         };
@@ -234,13 +233,13 @@ impl<'a> Checker<'a> {
                     self.not_here(title, at, "these weights");
                     return None;
                 }
-                Err(e) => return self.unreadable(at, &e),
+                Err(e) => return self.cannot_load(at, &e),
             }
         }
         Some(out)
     }
 
-    fn unreadable<T>(&mut self, at: Span, error: &crate::WorldError) -> Option<T> {
+    fn cannot_load<T>(&mut self, at: Span, error: &crate::WorldError) -> Option<T> {
         let title = format!("the weights cannot be loaded: {error}");
         self.report(Diagnostic::error("M0607", title).label(at, "this file"));
         None
@@ -249,7 +248,8 @@ impl<'a> Checker<'a> {
     /// Something that a plan needs and that is not on this machine: a check says so and goes on.
     pub fn not_here(&mut self, title: String, at: Span, what: &str) {
         let d = Diagnostic::error("M0608", title).label(at, what);
-        let d = d.help("a path is relative to the file it is written in; a plan needs what it names");
+        let d =
+            d.help("a path is relative to the file it is written in; a plan needs what it names");
         self.state.absent.push(d);
     }
 
@@ -309,7 +309,9 @@ impl<'a> Checker<'a> {
                 sizes.default(i, n.max(0) as u64);
             }
         }
-        self.solve(loading.layer, found, &mut sizes);
+        if (0..symbols.len()).any(|i| sizes.get(i).is_none()) {
+            self.solve(loading.layer, found, &mut sizes);
+        }
         if let Some(clash) = sizes.clash.take() {
             let mut d = Diagnostic::error("M0610", clash.title);
             for at in clash.places {
@@ -332,7 +334,8 @@ impl<'a> Checker<'a> {
                 _ => {}
             }
         }
-        let open: Vec<&str> = (0..dims).filter(|i| sizes.get(*i).is_none()).map(|i| &*symbols[i]).collect();
+        let open: Vec<&str> =
+            (0..dims).filter(|i| sizes.get(*i).is_none()).map(|i| &*symbols[i]).collect();
         let unset = infos.iter().zip(&fields).filter(|f| f.1.is_none()).map(|f| &*f.0.name);
         let open: Vec<&str> = open.into_iter().chain(unset).collect();
         if !open.is_empty() {
@@ -379,7 +382,7 @@ impl<'a> Checker<'a> {
         let bytes = match self.world.read(&path, MAX_CONFIG_BYTES) {
             Ok(bytes) => bytes,
             Err(crate::WorldError::NotFound { .. }) => return Some(()),
-            Err(e) => return self.unreadable(at, &e),
+            Err(e) => return self.cannot_load(at, &e),
         };
         let config: serde_json::Value = match serde_json::from_slice(&bytes) {
             Ok(config) => config,
@@ -451,11 +454,14 @@ impl<'a> Checker<'a> {
             return None;
         };
         match &fields[i] {
-            Some(given) if given.number() != said.number() || type_of(given) != type_of(&said)
-                || (said.number().is_none() && *given != said) =>
+            Some(given)
+                if given.number() != said.number()
+                    || type_of(given) != type_of(&said)
+                    || (said.number().is_none() && *given != said) =>
             {
                 let here = show(given);
-                let title = format!("`{name}` is {} in the checkpoint and {here} here", show(&said));
+                let title =
+                    format!("`{name}` is {} in the checkpoint and {here} here", show(&said));
                 let span = loading.fields[i].as_ref().map_or(at, |f| f.1);
                 self.report(
                     Diagnostic::error("M0610", title)
@@ -505,9 +511,8 @@ impl<'a> Checker<'a> {
                 let n = model.weights.len();
                 let title = format!("`{pattern}` matches none of {n} weights");
                 let d = Diagnostic::error("M0107", title).label(span, "no match");
-                let all: Vec<String> = crate::adapters::generalised(
-                    model.weights.iter().map(|w| w.name.as_str()),
-                );
+                let all: Vec<String> =
+                    crate::adapters::generalised(model.weights.iter().map(|w| w.name.as_str()));
                 let near = monarch_diagnostic::suggest(&pattern, &all);
                 self.report(match near {
                     Some(near) => d.fix(format!("did you mean `{near}`?"), span, near),
@@ -557,6 +562,18 @@ fn path_text(expr: &Expr) -> Option<String> {
         ExprKind::Name(name) => Some(name.name.clone()),
         ExprKind::Str(text) => Some(text.value.clone()),
         ExprKind::Member(base, member) => Some(format!("{}.{}", path_text(base)?, member.name)),
+        // One copy of what is repeated: `blocks[3].attn.q`.
+        ExprKind::Index(base, index) => match &index.kind {
+            IndexKind::Axes(args) => match args.as_slice() {
+                [AxisArg { name: None, axis: Axis { kind: AxisKind::Size(size), .. }, .. }] => {
+                    let ExprKind::Number(number) = &size.kind else { return None };
+                    let copy = number.integer.filter(|_| number.unit.is_none())?;
+                    Some(format!("{}.{copy}", path_text(base)?))
+                }
+                _ => None,
+            },
+            IndexKind::Einops(_) => None,
+        },
         _ => None,
     }
 }

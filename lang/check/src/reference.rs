@@ -38,13 +38,15 @@ pub fn about(word: &str) -> Option<String> {
     };
     let wanted = MODULES.iter().filter(|m| module.is_none_or(|wanted| is(m.0, wanted)));
     let all = wanted.flat_map(|m| entries(m.1).into_iter().map(move |e| (m.0, e)));
-    let found: Vec<String> = all
+    let mut found: Vec<String> = all
         .filter(|(_, e)| e.name == name)
         .map(|(home, e)| {
             format!("{}\n{}\nimport it with `use {home}.{}`\n", e.signature, e.doc(), e.name)
         })
         .collect();
     if !found.is_empty() {
+        // `tokens` is a source of data and a unit.
+        found.extend(crate::units::is_unit(word).then(crate::units::page));
         return Some(found.join("\n"));
     }
     let event = EVENTS.contains(&word) || ACTIONS.contains(&word) || word.starts_with("eval.");
@@ -211,7 +213,12 @@ mod tests {
         let every = about("every").unwrap_or_default();
         assert!(every.contains("in `eval`:") && every.contains("in `checkpoint`:"), "{every}");
         assert_eq!(about("nn.Linear"), about("std.nn.Linear"));
-        assert_eq!(about("tokens"), about("units"));
+        assert_eq!(about("token"), about("units"));
+        let tokens = about("tokens").unwrap_or_default();
+        assert!(
+            tokens.contains("op tokens(") && tokens.contains(&crate::units::page()),
+            "{tokens}"
+        );
         assert_eq!(about("worker.lost"), about("events"));
         assert_eq!(about("Lineal"), None);
         assert_eq!(about("std.loss.Linear"), None);

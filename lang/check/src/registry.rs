@@ -257,7 +257,7 @@ pub const BATCH: BlockDoc = plain(
 );
 
 /// Settings whose value has settings of its own: block and setting.
-pub const WITH_BODY: &[(&str, &str)] = &[("cluster", "device")];
+pub const WITH_BODY: &[(&str, &str)] = &[("data", "format"), ("cluster", "device")];
 
 pub const DATA: BlockDoc = plain(
     "data",
@@ -332,8 +332,8 @@ pub const ACTIONS: &[&str] = &["stop", "checkpoint"];
 
 /// All blocks with settings of their own.
 pub const BLOCKS: &[BlockDoc] = &[
-    BATCH, CHECKPOINT, CLUSTER, DATA, DEVICE, EVAL, LINK, LORA, MESH, MODEL, OFFLOAD, OVERLAP, PIPELINE,
-    PLAN, PRECISION, SHARD, SWEEP, TRAIN, ZERO,
+    BATCH, CHECKPOINT, CLUSTER, DATA, DEVICE, EVAL, LINK, LORA, MESH, MODEL, OFFLOAD, OVERLAP,
+    PIPELINE, PLAN, PRECISION, SHARD, SWEEP, TRAIN, ZERO,
 ];
 
 /// What settings and arguments are called elsewhere, and here.

@@ -86,9 +86,8 @@ impl Sizes {
             return false;
         }
         let known = |s: Sym| self.known.get(s.index()).and_then(|k| k.as_ref()).map(|k| k.number);
-        let rest = size.substitute(&|s| {
-            known(s).and_then(|n| i64::try_from(n).ok()).map(Poly::number)
-        });
+        let rest =
+            size.substitute(&|s| known(s).and_then(|n| i64::try_from(n).ok()).map(Poly::number));
         let Some(rest) = rest else { return false };
         let (&[symbol], [term]) = (rest.symbols().as_slice(), rest.terms()) else { return false };
         if term.powers.as_slice() != [(symbol, 1)] {
@@ -96,11 +95,8 @@ impl Sizes {
         }
         // number = factor * symbol
         let (num, den) = (term.factor.num, term.factor.den);
-        let whole = i128::from(number) * i128::from(den);
-        if num <= 0 || whole % i128::from(num) != 0 {
-            return false;
-        }
-        let Ok(value) = u64::try_from(whole / i128::from(num)) else { return false };
+        let whole = i128::from(number).checked_mul(den).filter(|n| num > 0 && n % num == 0);
+        let Some(value) = whole.and_then(|n| u64::try_from(n / num).ok()) else { return false };
         self.say(symbol.index(), value, format!("{value} by {what}"), None);
         true
     }

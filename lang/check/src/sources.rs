@@ -255,37 +255,36 @@ impl<'a> Checker<'a> {
             .iter()
             .map(|(name, share, _)| MixPart { name: name.clone(), files: vec![], share: *share })
             .collect();
-        for (i, file) in files.iter().enumerate() {
-            let short = file.path.rsplit('/').take(2).collect::<Vec<_>>().join("/");
+        let short = |f: &DataFile| f.path.rsplit('/').take(2).collect::<Vec<_>>().join("/");
+        let names: Vec<String> = files.iter().map(short).collect();
+        let recognised = "parts are recognised by their name in a file's path";
+        for (name, _, span) in &shares {
+            if !names.iter().any(|file| file.contains(name)) {
+                let title = format!("no file of this data set is of `{name}`");
+                let d = Diagnostic::error("M0615", title).label(*span, recognised);
+                self.report(d.label(set.at, "these files"));
+                return None;
+            }
+        }
+        for (i, name) in names.iter().enumerate() {
             let hits: Vec<usize> =
-                (0..parts.len()).filter(|p| short.contains(&parts[*p].name)).collect();
+                (0..parts.len()).filter(|p| name.contains(&parts[*p].name)).collect();
+            let path = &files[i].path;
             let title = match hits.as_slice() {
                 [one] => {
                     parts[*one].files.push(i as u32);
                     continue;
                 }
-                [] => format!("`{}` belongs to no part of this mix", file.path),
+                [] => format!("`{path}` belongs to no part of this mix"),
                 [a, b, ..] => {
                     let (a, b) = (&parts[*a].name, &parts[*b].name);
-                    format!("`{}` belongs to `{a}` and to `{b}`", file.path)
+                    format!("`{path}` belongs to `{a}` and to `{b}`")
                 }
             };
             let at = shares.first().map_or(set.at, |s| s.2);
-            self.report(
-                Diagnostic::error("M0615", title)
-                    .label(at, "parts are recognised by their name in a file's path")
-                    .label(set.at, "these files"),
-            );
+            let d = Diagnostic::error("M0615", title).label(at, recognised);
+            self.report(d.label(set.at, "these files"));
             return None;
-        }
-        for (part, (name, _, span)) in parts.iter().zip(&shares) {
-            if part.files.is_empty() {
-                let title = format!("no file of this data set is of `{name}`");
-                let d = Diagnostic::error("M0615", title)
-                    .label(*span, "parts are recognised by their name in a file's path");
-                self.report(d.label(set.at, "these files"));
-                return None;
-            }
         }
         Some(parts)
     }
@@ -300,7 +299,8 @@ impl<'a> Checker<'a> {
             return None;
         };
         let (name, [arg]) = (as_name(callee)?, args.as_slice()) else {
-            let d = Diagnostic::error("M0111", "a hash, or `file(\"list.sha256\")`, is needed here");
+            let d =
+                Diagnostic::error("M0111", "a hash, or `file(\"list.sha256\")`, is needed here");
             self.report(d.label(expr.span, "something else"));
             return None;
         };

@@ -3,14 +3,52 @@
 use crate::data::DataFacts;
 use crate::hir::{Quantity, Unit, Value};
 use crate::scope::{Checker, with_near};
+use crate::settings::Settings;
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{Span, Split};
-use monarch_syntax::ast::{Arg, Expr, ExprKind, Ident};
+use monarch_syntax::ast::{Arg, EntryKind, Expr, ExprKind, Ident};
 
 /// A split before it is cut: name, share, place.
 type Share = (String, f64, Span);
 
 impl<'a> Checker<'a> {
+    /// `eval { batches = 64 }` on a set without a part `eval` evaluates on the last so many
+    /// batches of the set, which are not trained on.
+    pub fn held_out(
+        &mut self,
+        file: u32,
+        given: &Settings<'a>,
+        mut data: DataFacts,
+        batch: Option<(u64, Option<u64>)>,
+    ) -> DataFacts {
+        let Some(train) = data.splits.first().filter(|_| data.splits.len() == 1).cloned() else {
+            return data;
+        };
+        let Some(block) = given.blocks.get("eval") else { return data };
+        let batches = block.body.iter().flat_map(|b| &b.entries).find_map(|e| match &e.kind {
+            EntryKind::Assign(a) if a.path.text() == "batches" => Some(&a.value),
+            _ => None,
+        });
+        let value = batches.and_then(|e| self.plain_value(file, e));
+        let part = |name: &str, start, end| Split { name: name.to_owned(), start, end };
+        if batches.is_some() && batch.is_none() {
+            // The size of a batch was reported; how many are held out is no mistake of its own.
+            data.splits.push(part("eval", 0, 1));
+        }
+        let (Some(Value::Int(n)), Some((batch, _))) = (value, batch) else { return data };
+        let held = u64::try_from(n).unwrap_or(0).saturating_mul(batch);
+        let (start, end) = (train.start, train.end);
+        if train.name != "train" || held == 0 || held >= end - start {
+            return data;
+        }
+        let title = format!("the last {n} batches, {held} samples, are held out for `eval`");
+        let at = batches.map_or(block.kind.span, |e| e.span);
+        let d = Diagnostic::note("M0614", title).label(at, "no part `eval` in the data set");
+        self.report(d.help("or say it: `split = { train = 99%, eval = 1% }`"));
+        data.splits = vec![part("train", start, end - held), part("eval", end - held, end)];
+        data
+    }
+
     pub fn split_args(&mut self, file: u32, args: &'a [Arg]) -> Option<Vec<Share>> {
         let mut out = Some(Vec::new());
         for arg in args {

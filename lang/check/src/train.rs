@@ -14,7 +14,8 @@ use monarch_syntax::ast::{self, Expr, ExprKind};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub batch: u64,
-    pub steps_per_epoch: u64,
+    /// None if the number of samples is not known.
+    pub steps_per_epoch: Option<u64>,
     pub tokens_per_sample: u64,
     /// Whether samples are made of tokens at all.
     pub has_tokens: bool,
@@ -26,7 +27,7 @@ impl Pace {
         let batch = self.batch as f64;
         Some(match q.unit {
             Unit::Steps => q.amount,
-            Unit::Epochs => q.amount * self.steps_per_epoch as f64,
+            Unit::Epochs => q.amount * self.steps_per_epoch? as f64,
             Unit::Samples => q.amount / batch,
             Unit::Tokens => q.amount / (batch * self.tokens_per_sample as f64),
             _ => return None,
@@ -62,6 +63,7 @@ impl<'a> Checker<'a> {
         let model = given.values.get("model").and_then(|e| self.train_model(file, e));
         let data = given.values.get("data").and_then(|e| self.data_expr(file, e, None));
         let batch = self.batch(file, &given, data.as_ref());
+        let data = data.map(|data| self.held_out(file, &given, data, batch));
         let shards = self.optional(file, "shards", &given, 1);
         let seed = self.optional(file, "seed", &given, 0);
         let drop_last = self.flag(file, "drop_last", &given, false);
@@ -91,7 +93,7 @@ impl<'a> Checker<'a> {
             span: block.kind.span.to(block.name.as_ref()?.span),
             model: ModelId(model? as u32),
             columns: data.columns,
-            rows: data.rows,
+            rows: if data.rows_known { data.rows } else { 0 },
             tokens_per_sample: data.tokens_per_sample,
             data: Data {
                 source: data.source,
@@ -207,6 +209,16 @@ impl<'a> Checker<'a> {
     pub fn steps_of(&mut self, q: Quantity, pace: Pace, at: Span) -> Option<f64> {
         if q.unit == Unit::Tokens && !pace.has_tokens {
             self.no_tokens(at);
+            return None;
+        }
+        if q.unit == Unit::Epochs && pace.steps_per_epoch.is_none() {
+            if self.state.absent.is_empty() {
+                self.report(
+                    Diagnostic::error("M0505", "how long an epoch is cannot be known here")
+                        .label(at, "an epoch of data in an object store")
+                        .help("count tokens or steps"),
+                );
+            }
             return None;
         }
         pace.steps(q)
@@ -353,6 +365,7 @@ impl<'a> Checker<'a> {
         };
         let rows = split.end - split.start;
         let steps_per_epoch = if drop_last? { rows / batch } else { rows.div_ceil(batch) }.max(1);
+        let steps_per_epoch = Some(steps_per_epoch).filter(|_| data.rows_known);
         let (tokens_per_sample, has_tokens) = (data.tokens_per_sample, data.has_tokens());
         Some(Pace { batch, steps_per_epoch, tokens_per_sample, has_tokens })
     }

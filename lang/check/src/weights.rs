@@ -125,10 +125,10 @@ impl Checker<'_> {
         }
         misfit.unexpected.append(&mut found.strangers);
         misfit.unexpected.sort();
-        self.misfit(loading, names, misfit)
+        self.report_misfit(loading, names, misfit)
     }
 
-    fn misfit(&mut self, loading: &Loading, names: &NameMap, misfit: Misfit) -> Option<()> {
+    fn report_misfit(&mut self, loading: &Loading, names: &NameMap, misfit: Misfit) -> Option<()> {
         let Misfit { missing, unexpected, misshapen } = misfit;
         if missing.is_empty() && misshapen.is_empty() && unexpected.is_empty() {
             return Some(());

@@ -28,17 +28,16 @@ fn chargpt() {
     assert_eq!(program.models[0].weights.len(), 2 + 1 + 6 * 6);
 }
 
-/// The programs of later versions parse, and what is not built yet is said, each with its place.
+/// Programs whose files and machines are elsewhere: nothing is wrong with them.
 #[test]
-fn later_programs_say_not_yet() {
-    for (name, least) in [("llama3d.mon", 8), ("lora.mon", 3)] {
+fn programs_for_other_machines() {
+    for name in ["llama3d.mon", "lora.mon"] {
         let checked = Memory::with(name, &example(name)).check(name);
         let text = shown(&checked);
         println!("{text}");
-        assert!(checked.program.is_none());
-        let later = checked.diagnostics.iter().filter(|d| d.code.starts_with("M09"));
-        assert!(later.clone().all(|d| d.span().is_some()));
-        assert!(later.count() >= least, "{text}");
-        assert!(!checked.diagnostics.iter().any(|d| d.code.starts_with("M00")), "{text}");
+        let errors = checked.diagnostics.iter().filter(|d| d.is_error());
+        let of_data = |c: &&str| ["M00", "M01", "M02", "M06"].contains(&&c[..3]);
+        let open: Vec<&str> = errors.map(|d| d.code).filter(of_data).collect();
+        assert!(open.is_empty(), "{text}");
     }
 }

@@ -22,9 +22,8 @@ impl Mix {
         let mut places = Vec::with_capacity(period as usize);
         for at in 1..=u64::from(period) {
             // Behind by (wanted * at - taken * period) / period samples.
-            let behind = |i: usize| {
-                (wanted[i] * at) as i128 - i128::from(taken[i]) * i128::from(period)
-            };
+            let behind =
+                |i: usize| (wanted[i] * at) as i128 - i128::from(taken[i]) * i128::from(period);
             let next = (0..wanted.len()).max_by_key(|i| (behind(*i), std::cmp::Reverse(*i)));
             let Some(next) = next else { break };
             places.push((next as u32, taken[next] as u32));
@@ -55,10 +54,11 @@ impl Mix {
         let rounds = self.counts.iter().zip(have).filter(|(c, _)| **c > 0).map(|(c, n)| n / c);
         let rounds = rounds.min().unwrap_or(0);
         let whole = rounds * self.places.len() as u64;
-        let fits = |&(part, before): &&(u32, u32)| {
-            let each = self.counts.get(part as usize).copied().unwrap_or_default();
-            let n = have.get(part as usize).copied().unwrap_or_default();
-            rounds * each + u64::from(before) < n
+        let fits = |place: &(u32, u32)| {
+            let part = place.0 as usize;
+            let each = self.counts.get(part).copied().unwrap_or_default();
+            let n = have.get(part).copied().unwrap_or_default();
+            rounds * each + u64::from(place.1) < n
         };
         whole + self.places.iter().take_while(|p| fits(p)).count() as u64
     }

@@ -1,8 +1,8 @@
 //! A world in memory, and what several tests ask of it.
 #![allow(dead_code)]
 
-use monarch_check::{Checked, TensorFact, TextFacts, World, WorldError};
-use monarch_graph::DataFile;
+use monarch_check::{Checked, RecordFacts, TensorFact, TextFacts, World, WorldError};
+use monarch_graph::{DataFile, Source};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -33,7 +33,34 @@ impl Memory {
         world.tensors.insert("prefixed.safetensors".to_owned(), weights);
         let weights = vec![fact("w", "F32", &[8, 4]), fact("c", "F32", &[3])];
         world.tensors.insert("other.safetensors".to_owned(), weights);
+        world.add_checkpoint("small", "silu", &llama(2));
+        world.add_checkpoint("gelu", "gelu", &llama(2));
+        let mut torn = llama(2);
+        torn.retain(|t| t.name != "model.layers.1.mlp.up_proj.weight");
+        torn.push(fact("model.extra.weight", "BF16", &[3]));
+        world.add_checkpoint("torn", "silu", &torn);
+        let rows = b"{\"prompt\": \"a\", \"answer\": \"b\"}\n".repeat(40);
+        world.files.insert("tickets.jsonl".to_owned(), rows);
+        world.files.insert("rows.csv".to_owned(), b"x,y\n1,2\n".repeat(20));
+        for name in ["web-0.bin", "web-1.bin", "code-0.bin"] {
+            world.files.insert(format!("corpus/{name}"), vec![0; 4 * 9 * 10]);
+        }
+        world.files.insert("corpus/odd.ids".to_owned(), vec![0; 7]);
+        let hash = "07".repeat(32);
+        let list = format!("{hash}  web-0.bin\n{hash}  web-1.bin\n");
+        world.files.insert("corpus/web.sha256".to_owned(), list.into_bytes());
         world
+    }
+
+    /// Tensors `dir/a.safetensors`, with a configuration and a tokenizer beside them.
+    pub fn add_checkpoint(&mut self, dir: &str, act: &str, tensors: &[TensorFact]) {
+        let config = format!(
+            r#"{{ "hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "tie_word_embeddings": true, "rope_theta": 500000.0, "hidden_act": "{act}" }}"#
+        );
+        self.tensors.insert(format!("{dir}/a.safetensors"), tensors.to_vec());
+        self.files.insert(format!("{dir}/config.json"), config.into_bytes());
+        self.files.insert(format!("{dir}/tokenizer.json"), b"{}".to_vec());
     }
 
     pub fn check(&self, path: &str) -> Checked {
@@ -55,11 +82,14 @@ impl World for Memory {
 
     fn glob(&self, pattern: &str) -> Result<Vec<String>, WorldError> {
         let wanted = pattern.rsplit('.').next().unwrap_or("").trim_end_matches('}');
+        let head = pattern.split('*').next().unwrap_or("");
+        let exact = ["safetensors", "bin", "jsonl", "csv"].contains(&wanted);
         let fits = |p: &&String| match pattern.contains('*') {
+            true if exact => p.starts_with(head) && p.ends_with(&format!(".{wanted}")),
             true => p.ends_with(&format!(".{wanted}")) || p.ends_with(".txt"),
             false => *p == pattern,
         };
-        Ok(self.files.keys().filter(fits).cloned().collect())
+        Ok(self.files.keys().chain(self.tensors.keys()).filter(fits).cloned().collect())
     }
 
     fn file(&self, path: &str) -> Result<DataFile, WorldError> {
@@ -85,6 +115,44 @@ impl World for Memory {
         vocabulary.dedup();
         Ok(TextFacts { chars: all.chars().count() as u64, vocabulary })
     }
+
+    fn records(&self, source: &Source) -> Result<RecordFacts, WorldError> {
+        let Source::Records { files, chat, .. } = source else {
+            return Err(WorldError::NotFound { path: String::new() });
+        };
+        let lines =
+            |f: &DataFile| self.files.get(&f.path).map_or(0, |b| b.split(|c| *c == 10).count());
+        let samples = files.iter().map(lines).sum::<usize>() as u64;
+        Ok(RecordFacts { samples, vocabulary: chat.as_ref().map(|_| 20) })
+    }
+}
+
+/// A small Llama of this depth with a tied head, as Hugging Face stores it.
+pub fn llama(depth: usize) -> Vec<TensorFact> {
+    let fact = |name: String, shape: &[u64]| TensorFact {
+        name,
+        dtype: "BF16".to_owned(),
+        shape: shape.to_vec(),
+    };
+    let mut out = vec![
+        fact("model.embed_tokens.weight".to_owned(), &[20, 16]),
+        fact("model.norm.weight".to_owned(), &[16]),
+    ];
+    for i in 0..depth {
+        let mut add = |name: &str, shape: &[u64]| {
+            out.push(fact(format!("model.layers.{i}.{name}.weight"), shape));
+        };
+        add("input_layernorm", &[16]);
+        add("post_attention_layernorm", &[16]);
+        add("self_attn.q_proj", &[16, 16]);
+        add("self_attn.k_proj", &[8, 16]);
+        add("self_attn.v_proj", &[8, 16]);
+        add("self_attn.o_proj", &[16, 16]);
+        add("mlp.gate_proj", &[24, 16]);
+        add("mlp.up_proj", &[24, 16]);
+        add("mlp.down_proj", &[16, 24]);
+    }
+    out
 }
 
 /// All diagnostics as text, the way a person reads them.
