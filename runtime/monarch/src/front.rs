@@ -1,7 +1,7 @@
 //! From a file to a plan: the language's half, over the real world.
 
 use crate::world::Disk;
-use monarch_check::{Checked, ParamHelp, hir};
+use monarch_check::{Checked, ParamHelp, World, hir};
 use monarch_controller::RunConfig;
 use monarch_diagnostic::{Diagnostic, Sources, Style, render};
 use monarch_graph::Plan;
@@ -67,7 +67,18 @@ pub fn plan(
 ) -> Result<Job, Findings> {
     let checked = check(path, given, reserved);
     let mut findings = Findings { diagnostics: checked.diagnostics, sources: checked.sources };
-    let Some(program) = checked.program else { return Err(findings) };
+    if !checked.absent.is_empty() {
+        // A check notes what is not on this machine; a plan needs it.
+        findings.diagnostics.retain(|d| d.code != "M0608");
+        findings.diagnostics.extend(checked.absent);
+        return Err(findings);
+    }
+    let Some(mut program) = checked.program else { return Err(findings) };
+    findings.diagnostics.extend(monarch_check::pins::verify(&Disk::here(), &program));
+    findings.diagnostics.extend(hash_data(&mut program));
+    if findings.errors() > 0 {
+        return Err(findings);
+    }
     let (planned, more) = monarch_plan::plan(&program, &facts(&program));
     findings.diagnostics.extend(more);
     let Some((plan, report)) = planned else { return Err(findings) };
@@ -81,6 +92,25 @@ pub fn plan(
     };
     let path = path.to_path_buf();
     Ok(Job { path, program, plan, report, hash, warnings: findings })
+}
+
+/// Hashes files of data that the check only looked at, so that every worker reads these bytes.
+fn hash_data(program: &mut hir::Program) -> Option<Diagnostic> {
+    let data = &mut program.job.as_mut()?.data;
+    let span = data.span;
+    for file in data.source.files_mut() {
+        if file.sha256 != [0; 32] || file.path.contains("://") {
+            continue;
+        }
+        match Disk::here().file(&file.path) {
+            Ok(found) => *file = found,
+            Err(error) => {
+                let title = format!("the data cannot be read: {error}");
+                return Some(Diagnostic::error("M0607", title).label(span, "this data set"));
+            }
+        }
+    }
+    None
 }
 
 impl Job {
