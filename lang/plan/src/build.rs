@@ -3,6 +3,7 @@
 use crate::infer::{Typed, infer};
 use monarch_graph::{
     BinaryOp, CompareOp, DType, Einsum, Graph, Node, NodeId, Op, ReduceOp, Shape, Span, UnaryOp,
+    Windows,
 };
 use std::fmt;
 
@@ -267,6 +268,21 @@ impl Builder {
     /// Drops elements with probability `p`; `number` tells the dropouts of a program apart.
     pub fn dropout(&mut self, x: NodeId, p: f64, number: u32) -> Result<NodeId> {
         self.push(Op::Dropout { p, number }, &[x], None)
+    }
+
+    /// The axis disappears.
+    pub fn log_sum_exp(&mut self, x: NodeId, axis: u8) -> Result<NodeId> {
+        self.push(Op::LogSumExp { axis }, &[x], None)
+    }
+
+    /// Windows of images [.., Y, X, C], as many as `to` says; `fill` outside.
+    pub fn unfold(&mut self, x: NodeId, w: Windows, fill: f64, to: Shape) -> Result<NodeId> {
+        self.shaped(Op::Unfold { windows: w, fill }, &[x], to)
+    }
+
+    /// Windows added up to images of shape `to`.
+    pub fn fold(&mut self, x: NodeId, w: Windows, to: Shape) -> Result<NodeId> {
+        self.shaped(Op::Fold(w), &[x], to)
     }
 
     pub fn rope(&mut self, x: NodeId, axis: u8, base: f64, inverse: bool) -> Result<NodeId> {

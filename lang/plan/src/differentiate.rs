@@ -198,6 +198,19 @@ impl Sweep {
         let (x, dx) = match (&node.op, inputs) {
             (Op::Softmax { axis }, &[x]) => (x, self.b.softmax_grad(y, dy, *axis)?),
             (Op::Causal { .. }, &[x]) => (x, self.b.causal(dy, 0.0)?),
+            (&Op::LogSumExp { axis }, &[x]) => {
+                let (share, shape) = (self.b.softmax(x, axis)?, self.b.shape(x));
+                let spread = self.b.broadcast(dy, &[axis], shape)?;
+                (x, self.b.binary(BinaryOp::Mul, share, spread)?)
+            }
+            (&Op::Unfold { windows, .. }, &[x]) => {
+                let shape = self.b.shape(x);
+                (x, self.b.fold(dy, windows, shape)?)
+            }
+            (&Op::Fold(windows), &[x]) => {
+                let shape = self.b.shape(x);
+                (x, self.b.unfold(dy, windows, 0.0, shape)?)
+            }
             (&Op::Dropout { p, number }, &[x]) => (x, self.b.dropout(dy, p, number)?),
             (Op::Rope { axis, base, inverse }, &[x]) => {
                 (x, self.b.rope(dy, *axis, *base, !inverse)?)

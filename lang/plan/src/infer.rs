@@ -3,7 +3,7 @@
 //! The builder asks here before it adds a node, and `verify_graph` asks again for a whole graph,
 //! so a mistake in lowering or in a rewrite is found by name rather than by a kernel.
 
-use monarch_graph::{DType, Dim, Einsum, Graph, Op, Shape};
+use monarch_graph::{DType, Dim, Einsum, Graph, Op, Shape, Windows};
 
 /// Shape and dtype of an operand or a result.
 pub type Typed<'a> = (&'a Shape, DType);
@@ -22,6 +22,9 @@ pub fn infer(
         Op::Weight(_) | Op::Column(_) | Op::Const(_) => leaf(op, inputs, declared)?,
         Op::Unary(_) | Op::Affine { .. } => (float(one(inputs)?)?.clone(), DType::F32),
         Op::UnaryGrad(_) => (same_pair(inputs)?.clone(), DType::F32),
+        Op::LogSumExp { axis } => (without(float(one(inputs)?)?, &[*axis])?, DType::F32),
+        Op::Unfold { windows, .. } => (unfold(inputs, windows, declared)?, DType::F32),
+        Op::Fold(windows) => (fold(inputs, windows, declared)?, DType::F32),
         Op::Dropout { .. } => (float(one(inputs)?)?.clone(), DType::F32),
         Op::Causal { .. } => (causal(inputs)?, DType::F32),
         Op::Rope { axis, .. } => (rope(inputs, *axis)?, DType::F32),
@@ -336,4 +339,36 @@ fn scatter(inputs: &[Typed], declared: Option<Typed>) -> Result<Shape> {
         return Err(format!("cannot add {} to rows of {}", text(dy.0), text(table)));
     }
     Ok(table.clone())
+}
+
+/// The windows of `images` that make `folded`.
+fn windows(w: &Windows, images: &Shape, folded: &Shape) -> Result<()> {
+    let fail = || Err(format!("cannot see {} as windows {}", text(images), text(folded)));
+    let ([lead @ .., y, x, c], [outer @ .., rows, columns, p, q, channels]) =
+        (images.0.as_slice(), folded.0.as_slice())
+    else {
+        return fail();
+    };
+    let size = [Dim::fixed(w.size[0]), Dim::fixed(w.size[1])];
+    let begins = |n: &Dim, at: usize, length: &Dim| {
+        let last = n.per.saturating_sub(1).saturating_mul(w.stride[at]);
+        !n.batch && !length.batch && last < length.per.saturating_add(w.before[at])
+    };
+    let same = lead == outer && c == channels && !c.batch && [*p, *q] == size;
+    if !same || w.stride.contains(&0) || !begins(rows, 0, y) || !begins(columns, 1, x) {
+        return fail();
+    }
+    Ok(())
+}
+
+fn unfold(inputs: &[Typed], w: &Windows, declared: Option<Typed>) -> Result<Shape> {
+    let (to, _) = declared.ok_or("has no declared shape")?;
+    windows(w, float(one(inputs)?)?, to)?;
+    Ok(to.clone())
+}
+
+fn fold(inputs: &[Typed], w: &Windows, declared: Option<Typed>) -> Result<Shape> {
+    let (to, _) = declared.ok_or("has no declared shape")?;
+    windows(w, to, float(one(inputs)?)?)?;
+    Ok(to.clone())
 }

@@ -4,7 +4,9 @@
 mod support;
 
 use monarch_device::reference::{Tensor, TensorData};
-use monarch_graph::{BinaryOp, CompareOp, Dim, Einsum, Graph, NodeId, ReduceOp, Shape, UnaryOp};
+use monarch_graph::{
+    BinaryOp, CompareOp, Dim, Einsum, Graph, NodeId, ReduceOp, Shape, UnaryOp, Windows,
+};
 use monarch_plan::bucket::settle;
 use monarch_plan::differentiate::differentiate;
 use monarch_plan::infer::verify_graph;
@@ -106,7 +108,7 @@ fn sampled(bench: &mut Bench, lengths: &[u64]) -> NodeId {
 #[test]
 fn unary() {
     use UnaryOp::*;
-    for op in [Neg, Exp, Square, Abs, Tanh, Sigmoid, Relu, Gelu, Silu] {
+    for op in [Neg, Exp, Square, Abs, Tanh, Sigmoid, Relu, Gelu, Silu, Softplus] {
         check(&format!("{op:?}"), |t| {
             let n = lengths(t, 2);
             let x = sampled(t, &n);
@@ -333,6 +335,13 @@ fn normalisations() {
             t.b.softmax(x, axis).unwrap()
         });
     }
+    for axis in 0..3 {
+        check(&format!("log of a sum over {axis}"), |t| {
+            let n = lengths(t, 2);
+            let x = sampled(t, &n);
+            t.b.log_sum_exp(x, axis).unwrap()
+        });
+    }
     check("rms norm", |t| {
         let x = sampled(t, &[2, 5]);
         t.b.rms_norm(x, 1e-5).unwrap()
@@ -365,6 +374,43 @@ fn attention_parts() {
                 t.b.rope(x, axis, 100.0, inverse).unwrap()
             });
         }
+    }
+}
+
+/// (rows, columns) of the image, window, stride, before, windows.
+const WINDOWS: [([u64; 2], Windows, [u64; 2]); 5] = [
+    ([4, 3], Windows { size: [3, 2], stride: [1, 1], before: [0, 0] }, [2, 2]),
+    ([4, 3], Windows { size: [3, 3], stride: [1, 1], before: [1, 1] }, [4, 3]),
+    ([5, 4], Windows { size: [2, 3], stride: [2, 1], before: [1, 2] }, [3, 4]),
+    ([1, 1], Windows { size: [3, 3], stride: [1, 2], before: [1, 1] }, [1, 1]),
+    ([6, 6], Windows { size: [1, 1], stride: [3, 5], before: [0, 0] }, [2, 2]),
+];
+
+#[test]
+fn windows_of_images() {
+    for (image, windows, count) in WINDOWS {
+        let c = 2;
+        let folded = [count[0], count[1], windows.size[0], windows.size[1], c];
+        let to = |lengths: &[u64]| {
+            let fixed = lengths.iter().map(|&n| Dim::fixed(n));
+            Shape([Dim::samples()].into_iter().chain(fixed).collect())
+        };
+        check(&format!("unfold {windows:?}"), |t| {
+            let x = sampled(t, &[image[0], image[1], c]);
+            let shape = to(&folded);
+            t.b.unfold(x, windows, -2.0, shape).unwrap()
+        });
+        check(&format!("fold {windows:?}"), |t| {
+            let x = sampled(t, &folded);
+            let shape = to(&[image[0], image[1], c]);
+            t.b.fold(x, windows, shape).unwrap()
+        });
+        check(&format!("the largest of {windows:?}"), |t| {
+            let x = sampled(t, &[image[0], image[1], c]);
+            let shape = to(&folded);
+            let x = t.b.unfold(x, windows, f64::NEG_INFINITY, shape).unwrap();
+            t.b.reduce(ReduceOp::Max, x, &[3, 4]).unwrap()
+        });
     }
 }
 

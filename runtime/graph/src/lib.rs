@@ -19,7 +19,7 @@ pub mod tree;
 
 pub use hex::hex;
 pub use id::{BucketId, NodeId, TaskId, WeightId};
-pub use op::{BinaryOp, CompareOp, Einsum, Graph, Node, Op, ReduceOp, UnaryOp};
+pub use op::{BinaryOp, CompareOp, Einsum, Graph, Node, Op, ReduceOp, UnaryOp, Windows};
 pub use philox::Draw;
 pub use plan::*;
 pub use shape::{DType, Dim, Float, Shape, rank_range, shard_range};

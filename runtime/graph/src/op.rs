@@ -98,6 +98,14 @@ pub enum Op {
     Gather,
     /// (ids i32 [I..], dy [I.., ..]) -> [R, ..]: rows of dy added in order (adjoint of `Gather`).
     ScatterAdd,
+    /// log of the sum of exp(x) over `axis`, which disappears.
+    LogSumExp { axis: u8 },
+    /// x [.., Y, X, C] -> [.., Y', X', P, Q, C]: windows of x side by side; see [`Windows`].
+    /// Outside the image there is `fill`.
+    Unfold { windows: Windows, fill: f64 },
+    /// (windows [.., Y', X', P, Q, C]) -> [.., Y, X, C]: what they have of each element, added in
+    /// their order (adjoint of `Unfold`).
+    Fold(Windows),
     /// x / (1 - p) where it is kept, 0 elsewhere: each element is dropped with probability p, by
     /// the random number of (seed, step, sample, `number`, element of the sample). Its own adjoint:
     /// the same numbers are drawn again, no mask is stored. `p` is from 0 to below 1; `number`
@@ -126,6 +134,8 @@ pub enum UnaryOp {
     Gelu,
     /// x * sigmoid(x).
     Silu,
+    /// log(1 + exp(x)).
+    Softplus,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, SchemaWrite, SchemaRead)]
@@ -165,4 +175,13 @@ pub struct Einsum {
     pub a: Vec<u8>,
     pub b: Vec<u8>,
     pub out: Vec<u8>,
+}
+
+/// Windows over the rows and columns of an image: the first begins `before` the image's corner,
+/// each `stride` after the one before it; how many there are, the shape of the result says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, SchemaWrite, SchemaRead)]
+pub struct Windows {
+    pub size: [u64; 2],
+    pub stride: [u64; 2],
+    pub before: [u64; 2],
 }

@@ -33,6 +33,8 @@ fn mixes(graph: &Graph, node: &Node) -> Option<&'static str> {
         Op::ArgMax { axis } | Op::Softmax { axis } | Op::Rope { axis, .. } => {
             batch(usize::from(*axis))
         }
+        Op::LogSumExp { axis } => batch(usize::from(*axis)),
+        Op::Unfold { .. } => (0..3).any(|i| batch(last.saturating_sub(i))),
         Op::RmsNorm { .. } | Op::LayerNorm { .. } => batch(last),
         Op::Causal { .. } => batch(last) || batch(last.saturating_sub(1)),
         Op::Einsum(e) => {

@@ -241,6 +241,9 @@ impl Job<'_> {
             Op::LayerNormGrad { eps } => self.norm(RowOp::LayerNormGrad { eps: *eps as f32 }),
             Op::Gather => self.gather(),
             Op::ScatterAdd => self.scatter_add(),
+            Op::LogSumExp { axis } => self.log_sum_exp(*axis),
+            Op::Unfold { windows, fill } => self.unfold(windows, *fill as f32),
+            Op::Fold(windows) => self.fold(windows),
             Op::Dropout { p, number } => self.dropout(*p, *number),
             Op::Rope { axis, base, inverse } => self.rope(tables, *axis, *base, *inverse),
         }

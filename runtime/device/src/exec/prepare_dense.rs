@@ -7,7 +7,8 @@ use crate::kernels::dropout::Dropout;
 use crate::kernels::reduce::Reduce;
 use crate::kernels::rope::{Rope, Tables};
 use crate::kernels::rows::RowOp;
-use monarch_graph::ReduceOp;
+use crate::kernels::window::Windows;
+use monarch_graph::{self as graph, ReduceOp};
 
 impl Job<'_> {
     /// (outer, length, inner) of an axis of the first input.
@@ -107,6 +108,23 @@ impl Job<'_> {
         Ok(Launch::ScatterAdd { rows, width: size(row)? })
     }
 
+    pub(super) fn log_sum_exp(&self, axis: u8) -> Planned {
+        let (outer, length, inner) = self.axis(axis)?;
+        if outer * inner != size(self.shape)? || length == 0 {
+            return Err(format!("{:?} less axis {axis} is not {:?}", self.shapes[0], self.shape));
+        }
+        Ok(Launch::LogSumExp(Across { length, inner }))
+    }
+
+    pub(super) fn unfold(&self, windows: &graph::Windows, fill: f32) -> Planned {
+        let windows = Box::new(windows_of(windows, &self.shapes[0], self.shape)?);
+        Ok(Launch::Unfold { windows, fill })
+    }
+
+    pub(super) fn fold(&self, windows: &graph::Windows) -> Planned {
+        Ok(Launch::Fold(Box::new(windows_of(windows, self.shape, &self.shapes[0])?)))
+    }
+
     pub(super) fn dropout(&self, p: f64, number: u32) -> Planned {
         if !(0.0..1.0).contains(&p) || number >= 1 << 16 {
             return Err(format!("dropout {number} of a share of {p}"));
@@ -142,4 +160,37 @@ impl Job<'_> {
         let rope = Rope::new(tables, length, rows, width / 2, base, inverse);
         self.alike(Launch::Rope(Box::new(rope)))
     }
+}
+
+/// The windows between images and windows of these shapes.
+fn windows_of(
+    windows: &graph::Windows,
+    images: &[usize],
+    folded: &[usize],
+) -> Result<Windows, String> {
+    let wrong = || format!("{windows:?} do not make {folded:?} of {images:?}");
+    let ([outer @ .., height, width, c], [lead @ .., rows, columns, p, q, channels]) =
+        (images, folded)
+    else {
+        return Err(wrong());
+    };
+    let same = outer == lead && c == channels && windows.size == [*p as u64, *q as u64];
+    // Each window begins inside the image or before it.
+    let fits = |n: usize, at: usize, length: usize| {
+        let (stride, before) = (windows.stride[at], windows.before[at]);
+        let last = (n as u64).saturating_sub(1).checked_mul(stride);
+        stride > 0 && last.is_some_and(|last| last < length as u64 + before)
+    };
+    if !same || !fits(*rows, 0, *height) || !fits(*columns, 1, *width) {
+        return Err(wrong());
+    }
+    Ok(Windows {
+        outer: size(outer)?,
+        image: [*height, *width],
+        channels: *channels,
+        count: [*rows, *columns],
+        window: [*p, *q],
+        stride: windows.stride.map(|n| n as usize),
+        before: windows.before.map(|n| n as usize),
+    })
 }

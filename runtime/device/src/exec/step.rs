@@ -9,6 +9,7 @@ use crate::kernels::map;
 use crate::kernels::reduce::{Reduce, argmax};
 use crate::kernels::rope::Rope;
 use crate::kernels::rows::{self, RowOp};
+use crate::kernels::window::{self, Windows};
 use crate::memory::{Memory, Place};
 use crate::simd::Isa;
 use monarch_graph::{BinaryOp, CompareOp, Draw, Span, UnaryOp};
@@ -77,6 +78,12 @@ pub(super) enum Launch {
     },
     Rope(Box<Rope>),
     Dropout(Dropout),
+    LogSumExp(Across),
+    Unfold {
+        windows: Box<Windows>,
+        fill: f32,
+    },
+    Fold(Box<Windows>),
 }
 
 impl Step {
@@ -144,6 +151,14 @@ impl Step {
                 index::scatter_add(isa, x.i32(0), x.f32(1), *rows, *width, out.f32())?;
             }
             Launch::Rope(rope) => rope.run(isa, x.f32(0), out.f32()),
+            Launch::LogSumExp(axis) if axis.inner == 1 => {
+                rows::log_sum_exp(isa, axis.length, x.f32(0), out.f32());
+            }
+            Launch::LogSumExp(axis) => across::log_sum_exp(isa, *axis, x.f32(0), out.f32()),
+            Launch::Unfold { windows, fill } => {
+                window::unfold(windows, *fill, x.f32(0), out.f32());
+            }
+            Launch::Fold(windows) => window::fold(isa, windows, x.f32(0), out.f32()),
             Launch::Dropout(dropout) => dropout.run(isa, draw, x.f32(0), out.f32()),
         }
         Ok(())

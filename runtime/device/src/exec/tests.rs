@@ -180,7 +180,7 @@ fn close(found: &[f32], want: &Tensor, tolerance: f64, what: &str) {
     }
 }
 
-const UNARY: [UnaryOp; 13] = [
+const UNARY: [UnaryOp; 14] = [
     UnaryOp::Neg,
     UnaryOp::Exp,
     UnaryOp::Log,
@@ -194,6 +194,7 @@ const UNARY: [UnaryOp; 13] = [
     UnaryOp::Relu,
     UnaryOp::Gelu,
     UnaryOp::Silu,
+    UnaryOp::Softplus,
 ];
 
 #[test]

@@ -1,6 +1,7 @@
-//! Softmax along an axis that is not the last: vectorised over the elements beside it.
+//! Softmax and the log of a sum of exponentials along an axis that is not the last: vectorised
+//! over the elements beside it.
 
-use crate::simd::math::exp;
+use crate::simd::math::{exp, log};
 use crate::simd::{Isa, Kernel, LANES, Lanes, LanesExt};
 
 /// The axis in x: (outer, length, inner) with inner > 1.
@@ -83,5 +84,42 @@ fn slope<L: Lanes>(
     for k in 0..length {
         let (y, dy) = (L::load_some(&y[at(k)], 0.0), L::load_some(&dy[at(k)], 0.0));
         (y * (dy - dot)).store_some(&mut out[at(k)]);
+    }
+}
+
+/// log of the sum of exponentials; the axis disappears.
+pub(crate) fn log_sum_exp(isa: Isa, across: Across, x: &[f32], out: &mut [f32]) {
+    if across.length > 0 && across.inner > 0 {
+        isa.call(LogSumExp { across, x, out });
+    }
+}
+
+struct LogSumExp<'a> {
+    across: Across,
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Kernel for LogSumExp<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Across { length, inner } = self.across;
+        let blocks = self.x.chunks_exact(length * inner);
+        for (x, out) in blocks.zip(self.out.chunks_exact_mut(inner)) {
+            for (i, out) in out.chunks_mut(LANES).enumerate() {
+                let at = |k: usize| k * inner + i * LANES..k * inner + i * LANES + out.len();
+                let mut top = L::splat(f32::NEG_INFINITY);
+                for k in 0..length {
+                    top = L::load_some(&x[at(k)], 0.0).max(top);
+                }
+                let mut sum = L::zero();
+                for k in 0..length {
+                    sum = sum + exp(L::load_some(&x[at(k)], 0.0) - top);
+                }
+                (log(sum) + top).store_some(out);
+            }
+        }
     }
 }

@@ -41,7 +41,21 @@ functions! {
     Sigmoid: x => sigmoid(x), (x, dy) => sigmoid_slope(x, dy);
     Relu: x => L::zero().max(x), (x, dy) => L::select(L::zero().lt(x), dy, L::zero());
     Gelu: x => x * normal(x).0, (x, dy) => gelu_slope(x, dy);
+    Softplus: x => softplus(x), (x, dy) => dy * sigmoid(x);
     Silu: x => x * sigmoid(x), (x, dy) => silu_slope(x, dy);
+}
+
+/// max(x, 0) + log(1 + e) with e = exp(-|x|); the logarithm is corrected for what rounding took
+/// from 1 + e (Kahan), so that it stays right where it is tiny.
+#[inline(always)]
+fn softplus<L: Lanes>(x: L) -> L {
+    let e = exp(-x.abs());
+    let one = L::splat(1.0);
+    let whole = one + e;
+    let near = log(whole) * (e / (whole - one));
+    let log1p = L::select(whole.eq(one), e, near);
+    // In this order of arguments NaN passes through `max`.
+    L::zero().max(x) + log1p
 }
 
 #[inline(always)]

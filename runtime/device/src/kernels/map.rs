@@ -182,6 +182,10 @@ macro_rules! each_function {
                 let $f = functions::Silu;
                 $body
             }
+            UnaryOp::Softplus => {
+                let $f = functions::Softplus;
+                $body
+            }
         }
     };
 }

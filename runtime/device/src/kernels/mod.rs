@@ -13,3 +13,4 @@ pub(crate) mod map;
 pub(crate) mod reduce;
 pub(crate) mod rope;
 pub(crate) mod rows;
+pub(crate) mod window;

@@ -205,6 +205,31 @@ impl Kernel for CrossEntropy<'_> {
     }
 }
 
+/// log of the sum of exponentials of each row.
+pub(crate) fn log_sum_exp(isa: Isa, width: usize, x: &[f32], out: &mut [f32]) {
+    if width > 0 {
+        isa.call(LogSumExp { width, x, out });
+    }
+}
+
+struct LogSumExp<'a> {
+    width: usize,
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Kernel for LogSumExp<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for (x, out) in self.x.chunks_exact(self.width).zip(self.out) {
+            let top = largest::<L>(x);
+            *out = log_of::<L>(fold::<L>(Exponentials(top), x, x)) + top;
+        }
+    }
+}
+
 /// sum of exp(x - top).
 struct Exponentials(f32);
 

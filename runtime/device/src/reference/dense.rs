@@ -3,7 +3,7 @@
 use super::elementwise::maximum;
 use super::{Job, Problem, Tensor, Value, each_index, strides};
 use monarch_graph::philox::{block, dropout_threshold};
-use monarch_graph::{Einsum, Op, ReduceOp};
+use monarch_graph::{Einsum, Op, ReduceOp, Windows};
 
 pub(super) fn run(job: &Job) -> Value {
     match &job.node.op {
@@ -27,6 +27,9 @@ pub(super) fn run(job: &Job) -> Value {
         Op::LayerNormGrad { eps } => along(job, last(job)?, |x, dy| layer_grad(x, dy, *eps)),
         Op::CrossEntropy => cross_entropy(job),
         Op::CrossEntropyGrad => cross_entropy_grad(job),
+        Op::LogSumExp { axis } => log_sum_exp(job, *axis),
+        Op::Unfold { windows, fill } => unfold(job, windows, *fill),
+        Op::Fold(windows) => fold_windows(job, windows),
         Op::Dropout { p, number } => dropout(job, *p, *number),
         Op::Rope { axis, base, inverse } => rope(job, *axis, *base, *inverse),
         other => job.wrong(format!("{other:?} has no reference")),
@@ -258,5 +261,65 @@ fn dropout(job: &Job, p: f64, number: u32) -> Value {
         let dropped = block(counter, key)[element % 4] < dropout_threshold(p);
         out.extend(x.next().map(|x| if dropped { 0.0 } else { x / (1.0 - p) }));
     });
+    job.result(out)
+}
+
+fn log_sum_exp(job: &Job, axis: u8) -> Value {
+    let (outer, length, inner) = job.axis(0, axis)?;
+    let x = job.floats(0)?;
+    let mut out = Vec::new();
+    for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
+        let line = || (0..length).map(|k| x[(o * length + k) * inner + i]);
+        let top = line().fold(f64::NEG_INFINITY, f64::max);
+        out.push(line().map(|x| (x - top).exp()).sum::<f64>().ln() + top);
+    }
+    job.result(out)
+}
+
+/// Calls `f` with each element's place among the windows and in the image, if it lies there.
+fn each_window(
+    windows: &Windows,
+    images: &[usize],
+    folded: &[usize],
+    mut f: impl FnMut(usize, Option<usize>),
+) -> Result<(), Problem> {
+    let (lead, steps) = (images.len().saturating_sub(3), strides(images));
+    if images.len() < 3 || folded.len() != images.len() + 2 {
+        return Err(Problem::Shape(format!("windows {folded:?} of {images:?}")));
+    }
+    let mut place = 0;
+    each_index(folded, |at| {
+        let (outer, at) = at.split_at(lead);
+        let mut target: usize = outer.iter().zip(&steps).map(|(i, s)| i * s).sum();
+        let mut inside = true;
+        for k in 0..2 {
+            let i = (at[k] as u64 * windows.stride[k] + at[2 + k] as u64) as i64
+                - windows.before[k] as i64;
+            inside &= (0..images[lead + k] as i64).contains(&i);
+            target = target.wrapping_add_signed(i as isize * steps[lead + k] as isize);
+        }
+        f(place, inside.then_some(target + at[4]));
+        place += 1;
+    });
+    Ok(())
+}
+
+fn unfold(job: &Job, windows: &Windows, fill: f64) -> Value {
+    let x = job.floats(0)?;
+    let mut out = Vec::new();
+    each_window(windows, &job.inputs[0].shape, job.shape, |_, at| {
+        out.push(at.map_or(fill, |at| x[at]));
+    })?;
+    job.result(out)
+}
+
+fn fold_windows(job: &Job, windows: &Windows) -> Value {
+    let x = job.floats(0)?;
+    let mut out = vec![0.0; job.shape.iter().product()];
+    each_window(windows, job.shape, &job.inputs[0].shape, |place, at| {
+        if let Some(at) = at {
+            out[at] += x[place];
+        }
+    })?;
     job.result(out)
 }

@@ -39,6 +39,7 @@ pub fn unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Relu => x.max(0.0),
         UnaryOp::Gelu => x * normal_cdf(x),
         UnaryOp::Silu => x * sigmoid(x),
+        UnaryOp::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
     }
 }
 
@@ -59,6 +60,7 @@ pub fn slope(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Relu if x > 0.0 => 1.0,
         UnaryOp::Relu => 0.0,
         UnaryOp::Gelu => normal_cdf(x) + x * normal_pdf(x),
+        UnaryOp::Softplus => sigmoid(x),
         UnaryOp::Silu => sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))),
     }
 }
