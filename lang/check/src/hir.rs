@@ -15,6 +15,7 @@ mod expr;
 mod instance;
 mod mesh;
 mod statics;
+mod windows;
 
 use monarch_diagnostic::{Diagnostic, Sources};
 use monarch_graph as graph;
@@ -25,6 +26,7 @@ pub use expr::*;
 pub use instance::*;
 pub use mesh::*;
 pub use statics::*;
+pub use windows::*;
 
 /// A program that can be planned.
 #[derive(Clone, Debug)]

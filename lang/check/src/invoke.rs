@@ -380,9 +380,8 @@ impl Checker<'_> {
             axes.extend(prefix.iter().cloned());
         }
         for axis in &signature.result.axes {
-            let outer = axis.size.as_symbol().and_then(|s| known.get(s.index())?.clone());
-            let name = outer.and_then(|a| a.name).or_else(|| axis.name.clone());
-            axes.push(Axis { name, size: size(&axis.size)? });
+            let size = size(&axis.size)?;
+            axes.push(Axis { name: outer_name(axis, &size, &known), size });
         }
         for (sym, _) in self.state.layers[layer].mixed.clone() {
             if let Some(Some(axis)) = known.get(sym.index()) {
@@ -494,5 +493,17 @@ impl Checker<'_> {
         }
         self.report(d);
         None
+    }
+}
+
+/// What a result's axis is called outside of the layer: as the argument's axis of the same size
+/// that it was computed from; by its own name only where outside there is a plain number.
+fn outer_name(axis: &Axis, size: &Poly, known: &[Option<Axis>]) -> Option<String> {
+    let of = |s: Sym| known.get(s.index()).and_then(|a| a.as_ref());
+    let outer = axis.size.symbols().into_iter().filter_map(of).find(|a| a.size == *size);
+    match outer {
+        Some(outer) if outer.name.is_some() => outer.name.clone(),
+        Some(outer) if outer.size.as_number().is_none() => None,
+        _ => axis.name.clone(),
     }
 }

@@ -2,10 +2,9 @@
 
 use crate::calls::as_name;
 use crate::function::{FnCx, Val};
-use crate::hir::{Axis, Expr, Op, Quantity, Reduction, Static, TensorType, Unit, Value};
+use crate::hir::{Axis, Composed, Expr, Op, Reduction, Static, TensorType};
 use crate::operators::op_expr;
 use crate::scope::Checker;
-use crate::statics::Ty;
 use crate::types::same_axis;
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{BinaryOp, DType, Span, UnaryOp};
@@ -81,6 +80,10 @@ impl Checker<'_> {
                 self.bind_pattern(cx, &name, field, pattern, &tensor, &mut bound)?;
             }
         }
+        if matches!(name.as_str(), "conv2d" | "max_pool2d" | "avg_pool2d") {
+            let args = call.tensors.into_iter().flatten().collect();
+            return self.image_op(cx, &name, args, &call.numbers, span).map(Val::Tensor);
+        }
         call.ty = op_type(ast, &bound)?;
         self.op_value(cx, &name, call)
     }
@@ -107,81 +110,21 @@ impl Checker<'_> {
                     call.over = Some(place);
                 }
                 ("axis", None) => {}
-                ("share", Some(arg)) => match self.layer_share(cx, &arg.value) {
-                    Some(v) => call.numbers.push((name, v)),
-                    None => fine = false,
-                },
-                (_, Some(arg)) => match self.layer_number(cx, &arg.value) {
+                (kind, Some(arg)) => match self.op_number(cx, kind, &name, &arg.value) {
                     Some(v) => call.numbers.push((name, v)),
                     None => fine = false,
                 },
                 (_, None) => {
                     let default = field.default.as_ref()?;
+                    if as_name(default).is_some_and(|n| n.name == "none") {
+                        continue;
+                    }
                     let value = self.plain_value(self.ops[op].file, default)?;
                     call.numbers.push((name, Static::Value(value)));
                 }
             }
         }
         Some(fine)
-    }
-
-    fn layer_number(&mut self, cx: &mut FnCx, expr: &ast::Expr) -> Option<Static> {
-        match self.value(cx, expr)? {
-            Val::Static(typed, _) if typed.ty == Ty::Number => Some(typed.value),
-            Val::Static(typed, at) => {
-                self.wrong_type(at, "a number", typed.ty);
-                None
-            }
-            other => {
-                self.report(
-                    Diagnostic::error("M0111", "a number known before the run is needed here")
-                        .label(other.span(), "a tensor"),
-                );
-                None
-            }
-        }
-    }
-
-    /// `10%`: from 0 to below 100 %, as far as it is known here.
-    fn layer_share(&mut self, cx: &mut FnCx, expr: &ast::Expr) -> Option<Static> {
-        let (typed, at) = match self.value(cx, expr)? {
-            Val::Static(typed, at) => (typed, at),
-            other => {
-                self.report(
-                    Diagnostic::error("M0111", "a share known before the run is needed here")
-                        .label(other.span(), "a tensor"),
-                );
-                return None;
-            }
-        };
-        let plain = match &typed.value {
-            Static::Value(v) => v.number(),
-            _ => None,
-        };
-        match (&typed.value, typed.ty) {
-            (Static::Value(Value::Quantity(q)), Ty::Unit(Unit::Share))
-                if !(0.0..1.0).contains(&q.amount) =>
-            {
-                let shown = crate::units::show(*q);
-                let title = format!("a share from 0% to below 100% is dropped, not {shown}");
-                self.report(Diagnostic::error("M0112", title).label(at, "out of range"));
-                None
-            }
-            (_, Ty::Unit(Unit::Share)) => Some(typed.value),
-            _ => {
-                let title = format!("a share is needed here, and this is {}", typed.ty.noun());
-                let d = Diagnostic::error("M0111", title).label(at, typed.ty.noun());
-                self.report(match plain.filter(|x| (0.0..1.0).contains(x)) {
-                    Some(x) => {
-                        let q = Quantity { amount: x, unit: Unit::Share };
-                        let share = crate::units::show(q);
-                        d.fix(format!("did you mean `{share}`?"), at, share)
-                    }
-                    None => d.help("write it as `10%`; a param of this kind is a `share`"),
-                });
-                None
-            }
-        }
     }
 
     /// Matches a tensor with the shape that an op's signature gives for it.
@@ -297,7 +240,7 @@ impl Checker<'_> {
         if let Some(size) = over.and_then(|place| axis_size(&args, place)) {
             cx.mixes(&size, span);
         }
-        if matches!(name, "rms_norm" | "layer_norm" | "cross_entropy" | "rope")
+        if matches!(name, "rms_norm" | "layer_norm" | "cross_entropy" | "rope" | "kl")
             && let Some(size) = axis_size(&args, 0)
         {
             cx.mixes(&size, span);
@@ -308,7 +251,27 @@ impl Checker<'_> {
             }
         }
         if name == "cross_entropy" {
-            return self.cross_entropy(cx, args, span);
+            return self.cross_entropy(cx, args, number("smoothing")?, span);
+        }
+        let composed = |function, numbers: &[&str]| {
+            let numbers: Option<Vec<Static>> = numbers.iter().map(|n| number(n)).collect();
+            Some(Op::Composed { function, numbers: numbers? })
+        };
+        let loss = match name {
+            "mse" => composed(Composed::Mse, &[]),
+            "l1" => composed(Composed::L1, &[]),
+            "huber" => composed(Composed::Huber, &["delta"]),
+            "bce_with_logits" => composed(Composed::BceWithLogits, &[]),
+            "kl" => composed(Composed::Kl, &[]),
+            _ => None,
+        };
+        if let Some(loss) = loss {
+            let mut ty = args.first()?.ty.clone();
+            if name == "kl" {
+                ty.axes.pop();
+            }
+            let elements = op_expr(loss, args, ty, span);
+            return Some(Val::Mean { elements, weight: None, span });
         }
         if name == "mean" && over.is_none() {
             let elements = args.pop()?;
@@ -322,6 +285,20 @@ impl Checker<'_> {
             ("rms_norm", _) => Op::RmsNorm { eps: number("eps")? },
             ("layer_norm", _) => Op::LayerNorm { eps: number("eps")? },
             ("softmax", Some(from_end)) => Op::Softmax { from_end },
+            ("log_softmax", Some(from_end)) => {
+                let function = Composed::LogSoftmax { from_end };
+                Op::Composed { function, numbers: Vec::new() }
+            }
+            ("logsumexp", Some(from_end)) => Op::LogSumExp { from_end },
+            ("leaky_relu", _) => composed(Composed::LeakyRelu, &["slope"])?,
+            ("elu", _) => composed(Composed::Elu, &["alpha"])?,
+            ("log_sigmoid", _) => composed(Composed::LogSigmoid, &[])?,
+            ("gelu_tanh", _) => composed(Composed::GeluTanh, &[])?,
+            ("clamp", _) => composed(Composed::Clamp, &["low", "high"])?,
+            ("swiglu", _) => composed(Composed::Swiglu, &[])?,
+            ("maximum", _) => Op::Binary(BinaryOp::Max),
+            ("minimum", _) => Op::Binary(BinaryOp::Min),
+            ("min", Some(i)) => Op::Reduce { kind: Reduction::Min, from_end: vec![i] },
             ("rope", Some(from_end)) => Op::Rope { from_end, base: number("base")? },
             ("argmax", Some(from_end)) => Op::ArgMax { from_end },
             ("sum", Some(i)) => Op::Reduce { kind: Reduction::Sum, from_end: vec![i] },
@@ -332,10 +309,24 @@ impl Checker<'_> {
         Some(Val::Tensor(op_expr(op, args, ty, span)))
     }
 
-    fn cross_entropy(&mut self, cx: &FnCx, mut args: Vec<Expr>, span: Span) -> Option<Val> {
+    fn cross_entropy(
+        &mut self,
+        cx: &FnCx,
+        mut args: Vec<Expr>,
+        smoothing: Static,
+        span: Span,
+    ) -> Option<Val> {
         let weight = if args.len() > 2 { args.pop() } else { None };
         let ty = TensorType { dtype: DType::F32, ..args.get(1)?.ty.clone() };
-        let nll = op_expr(Op::CrossEntropy, args, ty, span);
+        let plain = matches!(&smoothing, Static::Value(v) if v.number() == Some(0.0));
+        let op = match plain {
+            true => Op::CrossEntropy,
+            false => {
+                let function = Composed::SmoothCrossEntropy;
+                Op::Composed { function, numbers: vec![smoothing] }
+            }
+        };
+        let nll = op_expr(op, args, ty, span);
         let Some(weight) = weight else {
             return Some(Val::Mean { elements: nll, weight: None, span });
         };
@@ -399,6 +390,7 @@ pub(crate) fn unary_op(name: &str) -> Option<UnaryOp> {
         "relu" => UnaryOp::Relu,
         "gelu" => UnaryOp::Gelu,
         "silu" => UnaryOp::Silu,
+        "softplus" => UnaryOp::Softplus,
         _ => return None,
     })
 }

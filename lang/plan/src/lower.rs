@@ -6,6 +6,8 @@
 
 mod adapter;
 mod einsum;
+mod functions;
+mod images;
 mod layout;
 mod mixing;
 mod objective;

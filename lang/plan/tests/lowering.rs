@@ -250,9 +250,12 @@ fn rearrange_splits_permutes_joins() {
 
 #[test]
 fn reductions_count_from_the_end() {
-    for (kind, from_end) in
-        [(Reduction::Sum, vec![0]), (Reduction::Mean, vec![0, 1]), (Reduction::Max, vec![1])]
-    {
+    for (kind, from_end) in [
+        (Reduction::Sum, vec![0]),
+        (Reduction::Mean, vec![0, 1]),
+        (Reduction::Max, vec![1]),
+        (Reduction::Min, vec![1]),
+    ] {
         let reduce = Op::Reduce { kind, from_end: from_end.clone() };
         let (y, c) = run(&[(F, &[2, 4])], op(reduce, vec![col(0)]));
         match kind {
@@ -262,6 +265,9 @@ fn reductions_count_from_the_end() {
             Reduction::Mean => same(&y, &[SAMPLES], |i| {
                 let all = (0..8).map(|n| at(&c[0], &[i[0], n / 4, n % 4]));
                 all.sum::<f64>() / 8.0
+            }),
+            Reduction::Min => same(&y, &[SAMPLES, 4], |i| {
+                at(&c[0], &[i[0], 0, i[1]]).min(at(&c[0], &[i[0], 1, i[1]]))
             }),
             Reduction::Max => same(&y, &[SAMPLES, 4], |i| {
                 at(&c[0], &[i[0], 0, i[1]]).max(at(&c[0], &[i[0], 1, i[1]]))

@@ -121,6 +121,15 @@ pub enum Op {
     LayerNorm { eps: Static },
     /// (x): position along `from_end`, pairs in the last axis; see `graph::Op::Rope`.
     Rope { from_end: usize, base: Static },
+    /// (x): the axis disappears; see `graph::Op::LogSumExp`.
+    LogSumExp { from_end: usize },
+    /// (images [.., Y, X, C], weight [P, Q, C / groups, O]) -> [.., Y', X', O]; see
+    /// [`super::windows_along`].
+    Conv2d(Box<Conv>),
+    /// (images [.., Y, X, C]) -> [.., Y', X', C]: windows of `size` by `size` are folded.
+    Pool(Box<Pool>),
+    /// A function that is made of others when the plan is made.
+    Composed { function: Composed, numbers: Vec<Static> },
     /// (x): these axes disappear; ascending from the end.
     Reduce { kind: Reduction, from_end: Vec<usize> },
     /// (x): the axis disappears.
@@ -129,12 +138,71 @@ pub enum Op {
     Slice { from_end: usize, start: Static, length: Poly },
 }
 
+/// A convolution's numbers.
+#[derive(Clone, Debug)]
+pub struct Conv {
+    pub stride: Static,
+    pub padding: Padding,
+    pub groups: Static,
+}
+
+/// A pooling's numbers; `kind` is the largest or the mean.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    pub kind: Reduction,
+    pub size: Static,
+    pub stride: Static,
+    pub padding: Padding,
+}
+
+/// How an image is extended with zeros (for maxima: minus infinity) at its borders.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Padding {
+    /// So that there is a window for each `stride` elements.
+    Same,
+    /// By this many elements on each side.
+    Each(Static),
+}
+
+/// Functions made of others. `numbers` are those of the signature, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Composed {
+    /// (x), slope
+    LeakyRelu,
+    /// (x), alpha
+    Elu,
+    /// (x)
+    LogSigmoid,
+    /// (x): with tanh in place of erf
+    GeluTanh,
+    /// (x), low, high
+    Clamp,
+    /// (gate, x): silu(gate) * x
+    Swiglu,
+    /// (x)
+    LogSoftmax {
+        from_end: usize,
+    },
+    /// (x, y) -> elements of the mean
+    Mse,
+    L1,
+    /// (x, y), delta
+    Huber,
+    /// (logits, targets)
+    BceWithLogits,
+    /// (logits [.., V], targets [.., V], logits too) -> [..]
+    Kl,
+    /// (logits [.., V], targets i32 [..]), smoothing -> [..]
+    SmoothCrossEntropy,
+}
+
 /// What an axis is folded with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     Sum,
     Mean,
     Max,
+    Min,
 }
 
 /// Labels of an operand's axes: indices into `names`, without repeats within an operand. With

@@ -46,6 +46,11 @@ impl Lowerer<'_> {
                 Ok(self.b.gather(table, ids)?)
             }
             (Op::CrossEntropy, &[logits, targets]) => Ok(self.b.cross_entropy(logits, targets)?),
+            (Op::Composed { function, numbers }, args) => {
+                self.composed(*function, numbers, args, frame, span)
+            }
+            (Op::Conv2d(conv), &[x, w]) => self.conv2d([x, w], conv, frame, span),
+            (Op::Pool(pool), &[x]) => self.pool(x, pool, frame, span),
             (op, &[x]) => self.along(op, x, frame, span),
             (op, args) => Err(internal(span, format!("`{op:?}` of {} arguments", args.len()))),
         }
@@ -62,6 +67,10 @@ impl Lowerer<'_> {
             Op::Softmax { from_end } => {
                 let axis = axis(self, *from_end)?;
                 Ok(self.b.softmax(x, axis)?)
+            }
+            Op::LogSumExp { from_end } => {
+                let axis = axis(self, *from_end)?;
+                Ok(self.b.log_sum_exp(x, axis)?)
             }
             Op::Dropout { p } => {
                 let p = frame.share(p, span)?;
@@ -118,7 +127,10 @@ impl Lowerer<'_> {
     }
 
     fn fold(&mut self, kind: Reduction, x: NodeId, axes: &[u8], span: Span) -> Result<NodeId> {
-        let op = if kind == Reduction::Max { ReduceOp::Max } else { ReduceOp::Sum };
+        let op = match kind {
+            Reduction::Max | Reduction::Min => ReduceOp::Max,
+            Reduction::Sum | Reduction::Mean => ReduceOp::Sum,
+        };
         let dims = self.b.shape(x).0;
         let mut count: u64 = 1;
         for &axis in axes {
@@ -127,9 +139,13 @@ impl Lowerer<'_> {
                 _ => return Err(mixing::diagnostic(span, "this reduction")),
             }
         }
+        // The smallest is the largest of the negatives.
+        let sign = if kind == Reduction::Min { -1.0 } else { 1.0 };
+        let x = self.b.affine(x, sign, 0.0)?;
         let folded = self.b.reduce(op, x, axes)?;
         match kind {
             Reduction::Mean => Ok(self.b.affine(folded, 1.0 / count.max(1) as f64, 0.0)?),
+            Reduction::Min => Ok(self.b.affine(folded, -1.0, 0.0)?),
             Reduction::Sum | Reduction::Max => Ok(folded),
         }
     }

@@ -12,6 +12,28 @@ impl Frame<'_> {
         value.number(&env).map_err(|e| not_known(e, span))
     }
 
+    /// A whole number from `least`: the argument `name`.
+    pub(super) fn count(&self, value: &Static, name: &str, least: i64, span: Span) -> Result<u64> {
+        let value = self.with_sizes(value, span)?;
+        match value.eval(&self.env()).map_err(|e| not_known(e, span))? {
+            Value::Int(n) if n >= least => Ok(n as u64),
+            other => {
+                let shown = other.number().map_or_else(String::new, |x| format!(", not {x}"));
+                let title = format!("`{name}` is a whole number from {least}{shown}");
+                let label = format!("out of range{}", self.place());
+                Err(Diagnostic::error("M0112", title).label(span, label))
+            }
+        }
+    }
+
+    /// Which layer this is: ` in `blocks.0.attn``; empty in the model itself.
+    pub(super) fn place(&self) -> String {
+        match self.instance {
+            Some(i) if !i.path.is_empty() => format!(" in `{}`", i.path),
+            _ => String::new(),
+        }
+    }
+
     /// A share from 0 to below 1: what a dropout drops.
     pub(super) fn share(&self, value: &Static, span: Span) -> Result<f64> {
         let value = self.with_sizes(value, span)?;
@@ -23,8 +45,8 @@ impl Frame<'_> {
             return Ok(found);
         }
         let title = format!("a share from 0% to below 100% is dropped, not {:.4}%", 100.0 * found);
-        let instance = self.instance.map_or("here", |i| i.path.as_str());
-        Err(Diagnostic::error("M0112", title).label(span, format!("in `{instance}`")))
+        let label = format!("out of range{}", self.place());
+        Err(Diagnostic::error("M0112", title).label(span, label))
     }
 
     pub(super) fn truth(&self, value: &Static, span: Span) -> Result<bool> {
