@@ -1,10 +1,13 @@
 //! An open data set and the samples of a shard.
 
+use crate::chat::Packs;
 use crate::digits::PIXELS;
+use crate::records::{self, Table, Values};
 use crate::tensors::{self, Stripe, TensorFile};
 use crate::text::Text;
+use crate::tokens::Tokens;
 use crate::{DataError, Digits, FillError, Permutation};
-use monarch_graph::{self as graph, Column, DType, Source, Split};
+use monarch_graph::{self as graph, Column, DType, Field, FieldKind, Source, Split};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,6 +32,9 @@ enum Store {
     Digits { digits: Digits, mixed: Permutation },
     Tensors(TensorFile),
     Text(Text),
+    Tokens(Tokens),
+    Packs(Packs),
+    Records { table: Table, fields: Vec<Field> },
 }
 
 /// Which of a split's samples stands at a position.
@@ -71,12 +77,24 @@ impl Dataset {
                 }
                 Store::Text(Text::open(files, *window, vocabulary)?)
             }
-            Source::Tokens { .. } | Source::Records { .. } => return Err(DataError::NoFiles),
+            Source::Tokens { files, window, width, mix } => {
+                Store::Tokens(Tokens::open(files, *window, *width, mix)?)
+            }
+            Source::Records { files, format, fields, chat: Some(chat) } => {
+                Store::Packs(Packs::open(files, *format, fields, chat)?)
+            }
+            Source::Records { files, format, fields, chat: None } => {
+                let table = records::read(files, *format, fields)?;
+                Store::Records { table, fields: fields.clone() }
+            }
         };
         let samples = match &store {
             Store::Digits { digits, .. } => digits.samples(),
             Store::Tensors(file) => file.rows,
             Store::Text(text) => text.samples(),
+            Store::Tokens(tokens) => tokens.samples(),
+            Store::Packs(packs) => packs.samples(),
+            Store::Records { table, .. } => table.rows,
         };
         for Split { name, start, end } in &data.splits {
             if start >= end || *end > samples {
@@ -114,7 +132,9 @@ impl Dataset {
         let fixed = |names: [&str; 2]| names.map(str::to_string).to_vec();
         match &self.store {
             Store::Digits { .. } => fixed([DIGITS_X, DIGITS_Y]),
-            Store::Text(_) => fixed(["ids", "next"]),
+            Store::Text(_) | Store::Tokens(_) => fixed(["ids", "next"]),
+            Store::Packs(_) => vec!["ids".into(), "next".into(), "weight".into()],
+            Store::Records { fields, .. } => fields.iter().map(|f| f.name.clone()).collect(),
             Store::Tensors(file) => file.columns.iter().map(|c| c.name.clone()).collect(),
         }
     }
@@ -125,8 +145,21 @@ impl Dataset {
                 Some((From::DigitsX, DType::F32, vec![PIXELS as u64]))
             }
             (Store::Digits { .. }, DIGITS_Y) => Some((From::DigitsY, DType::I32, Vec::new())),
-            (Store::Text(t), "ids") => Some((From::Text(0), DType::I32, vec![t.window()])),
-            (Store::Text(t), "next") => Some((From::Text(1), DType::I32, vec![t.window()])),
+            (Store::Text(t), "ids") => Some((From::Ids(0), DType::I32, vec![t.window()])),
+            (Store::Text(t), "next") => Some((From::Ids(1), DType::I32, vec![t.window()])),
+            (Store::Tokens(t), "ids") => Some((From::Ids(0), DType::I32, vec![t.window()])),
+            (Store::Tokens(t), "next") => Some((From::Ids(1), DType::I32, vec![t.window()])),
+            (Store::Packs(p), "ids") => Some((From::Ids(0), DType::I32, vec![p.pack])),
+            (Store::Packs(p), "next") => Some((From::Ids(1), DType::I32, vec![p.pack])),
+            (Store::Packs(p), "weight") => Some((From::Weights, DType::F32, vec![p.pack])),
+            (Store::Records { fields, .. }, _) => {
+                let place = fields.iter().position(|f| f.name == name);
+                place.and_then(|i| match &fields[i].kind {
+                    FieldKind::Float(n) => Some((From::Field(i), DType::F32, n.clone())),
+                    FieldKind::Int(n) => Some((From::Field(i), DType::I32, n.clone())),
+                    FieldKind::Text => None,
+                })
+            }
             (Store::Tensors(file), _) => {
                 if let Some((_, dtype)) = file.unsupported.iter().find(|(n, _)| n == name) {
                     let column = name.to_string();
@@ -164,8 +197,12 @@ struct Bound {
 enum From {
     DigitsX,
     DigitsY,
-    /// Ids from this character of the window on.
-    Text(u64),
+    /// Ids from this one of the sample on.
+    Ids(u64),
+    /// Weights of the ids to come.
+    Weights,
+    /// A field of records.
+    Field(usize),
     Stripe(Stripe),
 }
 
@@ -293,11 +330,42 @@ impl Store {
                 }
                 check(column, samples, out)
             }
-            (Store::Text(text), From::Text(shift), ColumnMut::I32(out)) => {
+            (Store::Text(text), From::Ids(shift), ColumnMut::I32(out)) => {
                 for (to, &sample) in out.chunks_exact_mut(width).zip(samples) {
                     text.fill(sample, *shift, to);
                 }
                 check(column, samples, out)
+            }
+            (Store::Tokens(tokens), From::Ids(shift), ColumnMut::I32(out)) => {
+                for (to, &sample) in out.chunks_exact_mut(width).zip(samples) {
+                    tokens.fill(sample, *shift, to)?;
+                }
+                check(column, samples, out)
+            }
+            (Store::Packs(packs), From::Ids(shift), ColumnMut::I32(out)) => {
+                for (to, &sample) in out.chunks_exact_mut(width).zip(samples) {
+                    packs.fill_ids(sample, *shift as usize, to);
+                }
+                check(column, samples, out)
+            }
+            (Store::Packs(packs), From::Weights, ColumnMut::F32(out)) => {
+                for (to, &sample) in out.chunks_exact_mut(width).zip(samples) {
+                    packs.fill_weights(sample, to);
+                }
+                Ok(())
+            }
+            (Store::Records { table, .. }, From::Field(i), out) => {
+                match (table.columns.get(*i), out) {
+                    (Some(Values::Float(all)), ColumnMut::F32(out)) => {
+                        copy(all, samples, width, out)
+                    }
+                    (Some(Values::Int(all)), ColumnMut::I32(out)) => {
+                        copy(all, samples, width, out);
+                        check(column, samples, out)?;
+                    }
+                    _ => {}
+                }
+                Ok(())
             }
             (Store::Tensors(file), From::Stripe(stripe), out) => {
                 fill_stripe(file, stripe, column, samples, out)
@@ -311,6 +379,16 @@ impl Store {
                 },
                 needed: samples.len() * width,
             }),
+        }
+    }
+}
+
+/// Rows of a column in memory.
+fn copy<T: Copy>(all: &[T], samples: &[u64], width: usize, out: &mut [T]) {
+    for (to, &sample) in out.chunks_exact_mut(width.max(1)).zip(samples) {
+        let start = sample as usize * width;
+        if let Some(row) = all.get(start..start + width) {
+            to.copy_from_slice(row);
         }
     }
 }

@@ -96,6 +96,22 @@ pub enum DataError {
         end: u64,
         samples: u64,
     },
+    /// A line of a file of records is not what it should be; counted from 1.
+    Record {
+        path: String,
+        line: u64,
+        what: String,
+    },
+    /// A tokenizer that cannot be used, or a text that it cannot encode.
+    Tokenizer {
+        path: String,
+        what: String,
+    },
+    /// A file that does not hold token ids.
+    Tokens {
+        path: String,
+        what: String,
+    },
     Digits(CsvError),
     Cut(CutError),
 }
@@ -159,6 +175,9 @@ impl fmt::Display for DataError {
                 f,
                 "split `{name}` is samples {start}..{end}, but the data set has {samples}"
             ),
+            Record { path, line, what } => write!(f, "`{path}`, line {line}: {what}"),
+            Tokenizer { path, what } => write!(f, "the tokenizer `{path}`: {what}"),
+            Tokens { path, what } => write!(f, "`{path}`: {what}"),
             Digits(error) => write!(f, "{error}"),
             Cut(error) => write!(f, "{error}"),
         }

@@ -1,8 +1,9 @@
 //! What the planner must know of a data set before a run exists.
 
+use crate::chat::Packs;
 use crate::dataset::{DIGITS_X, DIGITS_Y};
 use crate::tensors::TensorFile;
-use crate::{Cut, DataError, Digits, cut, file, text};
+use crate::{Cut, DataError, Digits, cut, file, records, text};
 use monarch_graph::{DType, Source, Split};
 use std::path::PathBuf;
 
@@ -131,6 +132,33 @@ fn of_text(paths: &[PathBuf], window: u64, cuts: &[Cut]) -> Result<Facts, DataEr
         splits: cut(samples, cuts)?,
         left_over: found.characters - samples * (window + 1),
     })
+}
+
+/// What there is to know about records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordFacts {
+    /// Samples: records, or packs of conversations.
+    pub samples: u64,
+    /// Ids lie below this; None for records that are no text.
+    pub vocabulary: Option<u64>,
+}
+
+/// Reads the files of a [`Source::Records`], which must be the planned ones, and counts.
+pub fn record_facts(source: &Source) -> Result<RecordFacts, DataError> {
+    let Source::Records { files, format, fields, chat } = source else {
+        return Err(DataError::NoFiles);
+    };
+    match chat {
+        Some(chat) => {
+            let packs = Packs::open(files, *format, fields, chat)?;
+            let vocabulary = Some(packs.vocabulary);
+            Ok(RecordFacts { samples: packs.samples(), vocabulary })
+        }
+        None => {
+            let samples = records::read(files, *format, fields)?.rows;
+            Ok(RecordFacts { samples, vocabulary: None })
+        }
+    }
 }
 
 /// "`a`, `b` and `c`"

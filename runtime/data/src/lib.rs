@@ -9,6 +9,9 @@
 //! verifies it, [`Reader::fill`] hands out the samples of a shard, [`position`] says which samples
 //! a step trains on, [`glob()`] finds files.
 
+mod bpe;
+mod chat;
+mod csv;
 mod dataset;
 mod digits;
 mod error;
@@ -17,14 +20,16 @@ mod file;
 mod glob;
 mod order;
 mod position;
+mod records;
 mod split;
 mod tensors;
 mod text;
+mod tokens;
 
 pub use dataset::{Buffer, ColumnMut, Dataset, Order, Reader};
 pub use digits::{CsvError, Digits};
 pub use error::{DataError, FillError};
-pub use facts::{ColumnFact, Facts, SourceSpec, Unused, facts};
+pub use facts::{ColumnFact, Facts, RecordFacts, SourceSpec, Unused, facts, record_facts};
 pub use file::describe;
 pub use glob::{GlobError, glob};
 pub use order::Permutation;

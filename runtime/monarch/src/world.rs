@@ -1,6 +1,6 @@
 //! The real outside: files below and beside the program.
 
-use monarch_check::{TensorFact, TextFacts, World, WorldError};
+use monarch_check::{RecordFacts, TensorFact, TextFacts, World, WorldError};
 use monarch_checkpoint::{FileError, TensorHead};
 use monarch_data::{DataError, SourceSpec};
 use monarch_graph::{DataFile, Source};
@@ -74,6 +74,10 @@ fn from_data(path: &str, error: DataError) -> WorldError {
         DataError::Io { path: at, error } => {
             from_io(if at.is_empty() { path } else { &at }, &error)
         }
+        DataError::Record { path, line, what } => {
+            WorldError::Malformed { path, why: format!("line {line}: {what}") }
+        }
+        DataError::Tokenizer { path, what } => WorldError::Malformed { path, why: what },
         other => WorldError::Malformed { path: path.to_string(), why: other.to_string() },
     }
 }
@@ -132,6 +136,17 @@ impl World for Disk {
         })?;
         let fact = |h: TensorHead| TensorFact { name: h.name, dtype: h.dtype, shape: h.shape };
         Ok(heads.into_iter().map(fact).collect())
+    }
+
+    fn size(&self, path: &str) -> Result<u64, WorldError> {
+        only_a_file(path, &self.at(path))?;
+        std::fs::metadata(self.at(path)).map(|m| m.len()).map_err(|e| from_io(path, &e))
+    }
+
+    fn records(&self, source: &Source) -> Result<RecordFacts, WorldError> {
+        let first = source.files().first().map(|f| f.path.clone()).unwrap_or_default();
+        let found = monarch_data::record_facts(source).map_err(|e| from_data(&first, e))?;
+        Ok(RecordFacts { samples: found.samples, vocabulary: found.vocabulary })
     }
 
     fn text(&self, paths: &[String]) -> Result<TextFacts, WorldError> {
