@@ -11,6 +11,7 @@ mod digits;
 mod disk;
 mod embedded;
 mod fixtures;
+mod lora;
 mod machines;
 mod plans;
 mod resume;

@@ -1,6 +1,6 @@
 //! Adapters of low rank beside products with frozen weights (Hu et al. 2021, "LoRA").
 
-use super::{Frame, Lowerer, Result, internal};
+use super::{Frame, Lowerer, Result};
 use monarch_check::hir::{Expr, ExprKind, Op};
 use monarch_graph::{BinaryOp, NodeId, Span};
 
@@ -22,12 +22,10 @@ impl Lowerer<'_> {
         let Some(adapter) = instance.adapters.iter().find(|a| a.weight == *weight) else {
             return Ok(product);
         };
-        if adapter.dropout > 0.0 {
-            return Err(internal(span, "dropout in an adapter"));
-        }
         let down = self.numbered_weight(frame, adapter.down, span)?;
         let up = self.numbered_weight(frame, adapter.up, span)?;
         self.b.at(span);
+        let x = self.dropped(x, adapter.dropout)?;
         let low = self.matmul(x, down, span)?;
         let added = self.matmul(low, up, span)?;
         let scaled = match adapter.scale == 1.0 {

@@ -74,12 +74,7 @@ impl Lowerer<'_> {
             }
             Op::Dropout { p } => {
                 let p = frame.share(p, span)?;
-                if p == 0.0 || self.mode == Mode::Evaluate {
-                    return Ok(x);
-                }
-                let number = self.dropouts;
-                self.dropouts += 1;
-                Ok(self.b.dropout(x, p, number)?)
+                self.dropped(x, p)
             }
             Op::Causal => {
                 // Here rather than later, since the builder takes only fixed axes.
@@ -148,6 +143,16 @@ impl Lowerer<'_> {
             Reduction::Min => Ok(self.b.affine(folded, -1.0, 0.0)?),
             Reduction::Sum | Reduction::Max => Ok(folded),
         }
+    }
+
+    /// x with a share of its elements dropped, while training.
+    pub(super) fn dropped(&mut self, x: NodeId, p: f64) -> Result<NodeId> {
+        if p == 0.0 || self.mode == Mode::Evaluate {
+            return Ok(x);
+        }
+        let number = self.dropouts;
+        self.dropouts += 1;
+        Ok(self.b.dropout(x, p, number)?)
     }
 
     fn rope(&mut self, x: NodeId, axis: u8, base: f64, span: Span) -> Result<NodeId> {
