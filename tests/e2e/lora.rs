@@ -100,7 +100,10 @@ fn checkpoint(place: &Place) {
     let config = json!({
         "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "hidden_size": D,
         "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
-        "rope_theta": 500000.0, "rope_scaling": null, "tie_word_embeddings": true,
+        "rope_theta": 500000.0, "tie_word_embeddings": true, "rope_scaling": {
+            "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32, "rope_type": "llama3",
+        },
         "vocab_size": V, "num_hidden_layers": BLOCKS,
     });
     place.write("model/config.json", config.to_string());
@@ -242,7 +245,7 @@ fn names_and_transposes_are_right() {
     let tensors: Vec<_> = tensors.iter().map(|(n, s, b)| (&**n, "F32", &**s, b.clone())).collect();
     write(&place.file("ours.safetensors"), &tensors);
     let sized = "Llama[V = 262, D = 16, H = 4, G = 2, F = 24, T = 64](depth = 2, base = 500000, \
-                 tied = true).load(\"ours.safetensors\")";
+                 factor = 8, context = 32, tied = true).load(\"ours.safetensors\")";
     let text = swap(&program(), "Llama.load(\"model/*.safetensors\")", sized);
     let text = swap(&text, "names  = hf_names", "# names are ours");
     let text = swap(&text, "llama.{Llama, hf_names}", "llama.Llama");

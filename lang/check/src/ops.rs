@@ -299,7 +299,16 @@ impl Checker<'_> {
             ("maximum", _) => Op::Binary(BinaryOp::Max),
             ("minimum", _) => Op::Binary(BinaryOp::Min),
             ("min", Some(i)) => Op::Reduce { kind: Reduction::Min, from_end: vec![i] },
-            ("rope", Some(from_end)) => Op::Rope { from_end, base: number("base")? },
+            ("rope", Some(from_end)) => Op::Rope {
+                from_end,
+                base: number("base")?,
+                stretch: Some(Box::new([
+                    number("factor")?,
+                    number("low")?,
+                    number("high")?,
+                    number("context")?,
+                ])),
+            },
             ("argmax", Some(from_end)) => Op::ArgMax { from_end },
             ("sum", Some(i)) => Op::Reduce { kind: Reduction::Sum, from_end: vec![i] },
             ("max", Some(i)) => Op::Reduce { kind: Reduction::Max, from_end: vec![i] },

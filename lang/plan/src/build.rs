@@ -2,8 +2,8 @@
 
 use crate::infer::{Typed, infer};
 use monarch_graph::{
-    BinaryOp, CompareOp, DType, Einsum, Graph, Node, NodeId, Op, ReduceOp, Shape, Span, UnaryOp,
-    Windows,
+    BinaryOp, CompareOp, DType, Einsum, Graph, Node, NodeId, Op, ReduceOp, RopeAngles, Shape, Span,
+    UnaryOp, Windows,
 };
 use std::fmt;
 
@@ -285,7 +285,13 @@ impl Builder {
         self.shaped(Op::Fold(w), &[x], to)
     }
 
-    pub fn rope(&mut self, x: NodeId, axis: u8, base: f64, inverse: bool) -> Result<NodeId> {
-        self.push(Op::Rope { axis, base, inverse }, &[x], None)
+    pub fn rope(
+        &mut self,
+        x: NodeId,
+        axis: u8,
+        angles: impl Into<RopeAngles>,
+        inverse: bool,
+    ) -> Result<NodeId> {
+        self.push(Op::Rope { axis, angles: angles.into(), inverse }, &[x], None)
     }
 }

@@ -212,8 +212,8 @@ impl Sweep {
                 (x, self.b.unfold(dy, windows, 0.0, shape)?)
             }
             (&Op::Dropout { p, number }, &[x]) => (x, self.b.dropout(dy, p, number)?),
-            (Op::Rope { axis, base, inverse }, &[x]) => {
-                (x, self.b.rope(dy, *axis, *base, !inverse)?)
+            (Op::Rope { axis, angles, inverse }, &[x]) => {
+                (x, self.b.rope(dy, *axis, *angles, !inverse)?)
             }
             (Op::RmsNorm { eps }, &[x]) => (x, self.b.rms_norm_grad(x, dy, *eps)?),
             (Op::LayerNorm { eps }, &[x]) => (x, self.b.layer_norm_grad(x, dy, *eps)?),

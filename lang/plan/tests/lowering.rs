@@ -338,7 +338,7 @@ fn what_only_numbers_can_show() {
     let divide = op(Op::Binary(BinaryOp::Mul), vec![col(0), expr(ExprKind::Static(zero))]);
     assert_eq!(code(&[(F, &[4])], divide), "M0313");
     let base = Static::Value(Value::Float(100.0));
-    let rope = op(Op::Rope { from_end: 1, base }, vec![col(0)]);
+    let rope = op(Op::Rope { from_end: 1, base, stretch: None }, vec![col(0)]);
     assert_eq!(code(&[(F, &[2, 3])], rope), "M0316");
     let sum = op(Op::Binary(BinaryOp::Add), vec![col(0), col(0)]);
     assert_eq!(code(&[(DType::I32, &[2])], sum), "M0210");

@@ -1,4 +1,4 @@
-use crate::{DType, NodeId, Shape, Span};
+use crate::{DType, NodeId, RopeAngles, Shape, Span};
 use wincode::{SchemaRead, SchemaWrite};
 
 /// A tensor graph for one shard, in topological order: inputs come before their users.
@@ -112,8 +112,8 @@ pub enum Op {
     /// tells the dropouts of a program apart. (Srivastava et al., "Dropout", JMLR 2014.)
     Dropout { p: f64, number: u32 },
     /// Rotary position embedding, half-split: x [.., K] with the position along `axis`:
-    /// pairs (x[i], x[i + K/2]) turned by position * base^(-2i/K); `inverse` turns back.
-    Rope { axis: u8, base: f64, inverse: bool },
+    /// pairs (x[i], x[i + K/2]) turned by position * frequency of [`RopeAngles`]; `inverse` turns back.
+    Rope { axis: u8, angles: RopeAngles, inverse: bool },
 }
 
 /// Elementwise functions of one argument.

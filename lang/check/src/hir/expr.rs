@@ -120,7 +120,8 @@ pub enum Op {
     /// (x): over the last axis; see `graph::Op::LayerNorm`.
     LayerNorm { eps: Static },
     /// (x): position along `from_end`, pairs in the last axis; see `graph::Op::Rope`.
-    Rope { from_end: usize, base: Static },
+    /// `stretch`: factor, low, high, context of `graph::RopeStretch`.
+    Rope { from_end: usize, base: Static, stretch: Option<Box<[Static; 4]>> },
     /// (x): the axis disappears; see `graph::Op::LogSumExp`.
     LogSumExp { from_end: usize },
     /// (images [.., Y, X, C], weight [P, Q, C / groups, O]) -> [.., Y', X', O]; see

@@ -1,9 +1,9 @@
 //! Operations of the language as nodes.
 
 use super::{Frame, Lowerer, Mode, Result, internal, is_float, mixing};
-use monarch_check::hir::{Op, Reduction};
+use monarch_check::hir::{Op, Reduction, Static};
 use monarch_diagnostic::Diagnostic;
-use monarch_graph::{NodeId, ReduceOp, Span, UnaryOp};
+use monarch_graph::{NodeId, ReduceOp, RopeAngles, RopeStretch, Span, UnaryOp};
 
 impl Lowerer<'_> {
     pub(super) fn op(
@@ -92,9 +92,13 @@ impl Lowerer<'_> {
                 let eps = frame.number(eps, span)?;
                 Ok(self.b.layer_norm(x, eps)?)
             }
-            Op::Rope { from_end, base } => {
+            Op::Rope { from_end, base, stretch } => {
                 let (axis, base) = (axis(self, *from_end)?, frame.number(base, span)?);
-                self.rope(x, axis, base, span)
+                let stretch = match stretch {
+                    Some(four) => stretch_of(four, frame, span)?,
+                    None => None,
+                };
+                self.rope(x, axis, RopeAngles { base, stretch }, span)
             }
             Op::ArgMax { from_end } => {
                 let axis = axis(self, *from_end)?;
@@ -155,14 +159,14 @@ impl Lowerer<'_> {
         Ok(self.b.dropout(x, p, number)?)
     }
 
-    fn rope(&mut self, x: NodeId, axis: u8, base: f64, span: Span) -> Result<NodeId> {
+    fn rope(&mut self, x: NodeId, axis: u8, angles: RopeAngles, span: Span) -> Result<NodeId> {
         let dims = self.b.shape(x).0;
         let last = dims.last().copied();
         if dims.get(usize::from(axis)).is_some_and(|d| d.batch) || last.is_some_and(|d| d.batch) {
             return Err(mixing::diagnostic(span, "this rotation"));
         }
         match last {
-            Some(k) if k.per % 2 == 0 => Ok(self.b.rope(x, axis, base, false)?),
+            Some(k) if k.per % 2 == 0 => Ok(self.b.rope(x, axis, angles, false)?),
             _ => {
                 let k = last.map_or(0, |k| k.per);
                 let title = format!("rope turns pairs, and {k} is odd");
@@ -179,4 +183,22 @@ impl Lowerer<'_> {
         let error = Diagnostic::error("M0210", "arithmetic needs f32, and this is i32");
         Err(error.label(span, "a whole number").help("`float(x)` turns it into f32"))
     }
+}
+
+/// Factor, low, high and context of stretched positions; None if nothing is stretched.
+fn stretch_of(four: &[Static; 4], frame: &Frame, span: Span) -> Result<Option<RopeStretch>> {
+    let mut n = [0.0; 4];
+    for (to, from) in n.iter_mut().zip(four) {
+        *to = frame.number(from, span)?;
+    }
+    let [factor, low, high, context] = n;
+    if factor == 1.0 {
+        return Ok(None);
+    }
+    if factor > 0.0 && low > 0.0 && high > low && context > 0.0 {
+        return Ok(Some(RopeStretch { factor, low, high, context }));
+    }
+    let error = Diagnostic::error("M0313", "positions cannot be stretched like this");
+    let found = format!("factor {factor}, low {low}, high {high}, context {context}");
+    Err(error.label(span, found).help("all are above 0, and `low` is below `high`"))
 }

@@ -245,7 +245,7 @@ impl Job<'_> {
             Op::Unfold { windows, fill } => self.unfold(windows, *fill as f32),
             Op::Fold(windows) => self.fold(windows),
             Op::Dropout { p, number } => self.dropout(*p, *number),
-            Op::Rope { axis, base, inverse } => self.rope(tables, *axis, *base, *inverse),
+            Op::Rope { axis, angles, inverse } => self.rope(tables, *axis, *angles, *inverse),
         }
     }
 

@@ -147,17 +147,24 @@ impl Job<'_> {
         self.alike(Launch::Dropout(Dropout::new(p, number, samples, run)))
     }
 
-    pub(super) fn rope(&self, tables: &mut Tables, axis: u8, base: f64, inverse: bool) -> Planned {
+    pub(super) fn rope(
+        &self,
+        tables: &mut Tables,
+        axis: u8,
+        angles: graph::RopeAngles,
+        inverse: bool,
+    ) -> Planned {
         let (_, length, inner) = self.axis(axis)?;
         let width = self.width()?;
         if usize::from(axis) + 1 >= self.shapes[0].len() || width % 2 != 0 {
             return Err("rope turns pairs of an even last axis, along an earlier axis".into());
         }
+        let base = angles.base;
         if !(base.is_finite() && base >= f64::MIN_POSITIVE) {
             return Err(format!("base {base} of rope is not positive"));
         }
         let rows = inner.checked_div(width).unwrap_or(0);
-        let rope = Rope::new(tables, length, rows, width / 2, base, inverse);
+        let rope = Rope::new(tables, length, rows, width / 2, angles, inverse);
         self.alike(Launch::Rope(Box::new(rope)))
     }
 }

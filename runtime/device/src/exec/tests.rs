@@ -5,7 +5,7 @@ use crate::reference::{self, Tensor, TensorData};
 use crate::testing::{Noise, bits, isas};
 use monarch_graph::{
     BinaryOp, Column, CompareOp, DType, Dim, Einsum, Graph, MemoryPlan, Node, Op, Place, ReduceOp,
-    Shape, UnaryOp,
+    RopeAngles, RopeStretch, Shape, UnaryOp,
 };
 
 /// Builds a program in which every node has its own memory.
@@ -350,10 +350,12 @@ fn losses_tables_and_rotations() {
         let table = b.weight(&[width, 21]);
         let found = b.f32(Op::Gather, &[table, ids], &per_sample(&[rows, 21]));
         b.f32(Op::ScatterAdd, &[ids, found], &Shape::fixed(&[width, 21]));
+        let stretch = Some(RopeStretch { factor: 8.0, low: 1.0, high: 4.0, context: 64.0 });
         for (heads, size) in [(2, 8), (1, 40)] {
             let q = b.column(&[rows, heads, size], None);
             for inverse in [false, true] {
-                let op = Op::Rope { axis: 1, base: 10_000.0, inverse };
+                let angles = RopeAngles { base: 10_000.0, stretch: stretch.filter(|_| heads == 1) };
+                let op = Op::Rope { axis: 1, angles, inverse };
                 b.f32(op, &[q], &per_sample(&[rows, heads, size]));
             }
         }

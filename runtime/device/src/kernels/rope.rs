@@ -2,6 +2,7 @@
 
 use crate::math64;
 use crate::simd::{Isa, Kernel, LANES, Lanes, LanesExt};
+use monarch_graph::RopeAngles;
 use std::sync::Arc;
 
 /// Cosines and sines for each position and pair: [length, half] each.
@@ -11,15 +12,15 @@ struct Turns {
     sin: Vec<f32>,
     length: usize,
     half: usize,
-    base: f64,
+    angles: RopeAngles,
 }
 
 impl Turns {
-    /// Position times base^(-i/half), for pair i.
-    fn new(length: usize, half: usize, base: f64) -> Turns {
-        let step = math64::log(base) / half.max(1) as f64;
+    /// Position times the frequency of base^(-i/half), for pair i.
+    fn new(length: usize, half: usize, by: RopeAngles) -> Turns {
+        let step = math64::log(by.base) / half.max(1) as f64;
         let angles = (0..length).flat_map(|position| {
-            (0..half).map(move |i| position as f64 * math64::exp(-(i as f64) * step))
+            (0..half).map(move |i| position as f64 * by.frequency(math64::exp(-(i as f64) * step)))
         });
         let (sin, cos) = angles
             .map(|angle| {
@@ -27,7 +28,7 @@ impl Turns {
                 (sin as f32, cos as f32)
             })
             .unzip();
-        Turns { cos, sin, length, half, base }
+        Turns { cos, sin, length, half, angles: by }
     }
 }
 
@@ -36,12 +37,12 @@ impl Turns {
 pub(crate) struct Tables(Vec<Arc<Turns>>);
 
 impl Tables {
-    fn get(&mut self, length: usize, half: usize, base: f64) -> Arc<Turns> {
-        let fits = |t: &&Arc<Turns>| (t.length, t.half, t.base) == (length, half, base);
+    fn get(&mut self, length: usize, half: usize, by: RopeAngles) -> Arc<Turns> {
+        let fits = |t: &&Arc<Turns>| (t.length, t.half, t.angles) == (length, half, by);
         if let Some(found) = self.0.iter().find(fits) {
             return found.clone();
         }
-        let made = Arc::new(Turns::new(length, half, base));
+        let made = Arc::new(Turns::new(length, half, by));
         self.0.push(made.clone());
         made
     }
@@ -63,10 +64,10 @@ impl Rope {
         length: usize,
         rows: usize,
         half: usize,
-        base: f64,
+        angles: RopeAngles,
         inverse: bool,
     ) -> Rope {
-        Rope { turns: tables.get(length, half, base), rows, inverse }
+        Rope { turns: tables.get(length, half, angles), rows, inverse }
     }
 
     pub(crate) fn run(&self, isa: Isa, x: &[f32], out: &mut [f32]) {

@@ -3,7 +3,7 @@
 use super::elementwise::maximum;
 use super::{Job, Problem, Tensor, Value, each_index, strides};
 use monarch_graph::philox::{block, dropout_threshold};
-use monarch_graph::{Einsum, Op, ReduceOp, Windows};
+use monarch_graph::{Einsum, Op, ReduceOp, RopeAngles, Windows};
 
 pub(super) fn run(job: &Job) -> Value {
     match &job.node.op {
@@ -31,7 +31,7 @@ pub(super) fn run(job: &Job) -> Value {
         Op::Unfold { windows, fill } => unfold(job, windows, *fill),
         Op::Fold(windows) => fold_windows(job, windows),
         Op::Dropout { p, number } => dropout(job, *p, *number),
-        Op::Rope { axis, base, inverse } => rope(job, *axis, *base, *inverse),
+        Op::Rope { axis, angles, inverse } => rope(job, *axis, *angles, *inverse),
         other => job.wrong(format!("{other:?} has no reference")),
     }
 }
@@ -219,7 +219,7 @@ fn cross_entropy_grad(job: &Job) -> Value {
     job.result(out)
 }
 
-fn rope(job: &Job, axis: u8, base: f64, inverse: bool) -> Value {
+fn rope(job: &Job, axis: u8, angles: RopeAngles, inverse: bool) -> Value {
     let x = job.floats(0)?;
     let (_, length, inner) = job.axis(0, axis)?;
     let width = job.inputs[0].shape.last().copied().unwrap_or(0);
@@ -230,7 +230,8 @@ fn rope(job: &Job, axis: u8, base: f64, inverse: bool) -> Value {
     let mut out = vec![0.0; x.len()];
     for (place, value) in out.iter_mut().enumerate() {
         let (position, k) = (place / inner % length, place % width);
-        let angle = position as f64 * base.powf(-2.0 * (k % half) as f64 / width as f64);
+        let plain = angles.base.powf(-2.0 * (k % half) as f64 / width as f64);
+        let angle = position as f64 * angles.frequency(plain);
         let sin = if inverse { -angle.sin() } else { angle.sin() };
         *value = if k < half {
             x[place] * angle.cos() - x[place + half] * sin
