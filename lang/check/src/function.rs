@@ -236,6 +236,12 @@ impl<'a> Checker<'a> {
 
     /// The value of an expression.
     pub fn value(&mut self, cx: &mut FnCx, expr: &ast::Expr) -> Option<Val> {
+        let value = self.value_of(cx, expr);
+        self.observe(cx, expr.span, value.as_ref());
+        value
+    }
+
+    fn value_of(&mut self, cx: &mut FnCx, expr: &ast::Expr) -> Option<Val> {
         use ast::ExprKind as K;
         match &expr.kind {
             K::Name(name) => self.name_value(cx, name, expr.span),
@@ -435,6 +441,7 @@ impl<'a> Checker<'a> {
             cx.texts = example.texts;
         }
         let (lets, value) = self.script(&mut cx, &forward.script);
+        self.observe_locals(&cx);
         let result = value.and_then(|v| self.as_tensor(v));
         let complete = result.is_some();
         let function = result.and_then(|result| {

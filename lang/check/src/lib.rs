@@ -22,6 +22,7 @@ mod globs;
 pub mod hir;
 mod images;
 mod init;
+pub mod inspect;
 mod invoke;
 mod later;
 mod layers;
@@ -97,22 +98,7 @@ pub fn check(
     overrides: &[(String, String)],
     reserved: &[&str],
 ) -> Checked {
-    let mut loaded = load::load(world, path);
-    let places = params::command_line(&mut loaded, overrides);
-    let mut checker = Checker::new(world, &loaded);
-    let program = checker.run(overrides, &places, reserved);
-    let mut diagnostics = std::mem::take(&mut checker.diagnostics);
-    let absent = std::mem::take(&mut checker.state.absent);
-    drop(checker);
-    let note = |d: &Diagnostic| Diagnostic { severity: Severity::Note, ..d.clone() };
-    diagnostics.extend(absent.iter().map(note));
-    let causes = Causes::of(&loaded);
-    diagnostics.retain(|d| !causes.explain(d, &loaded.sources));
-    diagnostics.splice(0..0, loaded.diagnostics.iter().cloned());
-    let program = finish(&mut diagnostics, program, absent.is_empty());
-    let sources = loaded.sources;
-    let program = program.map(|p| hir::Program { sources: sources.clone(), ..p });
-    Checked { program, diagnostics, absent, sources }
+    inspect::run(world, path, overrides, reserved, false).checked
 }
 
 /// The params of a program, for `--help`; and what is wrong with its syntax.
@@ -245,7 +231,11 @@ impl<'a> Checker<'a> {
     }
 
     fn finished_layers(&mut self) -> Option<Vec<hir::LayerDef>> {
-        let states = std::mem::take(&mut self.state.layers);
+        let states = match self.state.watched {
+            // Whoever watches still asks for the values of sizes.
+            Some(_) => self.state.layers.clone(),
+            None => std::mem::take(&mut self.state.layers),
+        };
         let all = states.into_iter().zip(&self.layers);
         all.map(|(state, item)| {
             let field =

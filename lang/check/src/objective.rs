@@ -35,6 +35,7 @@ impl<'a> Checker<'a> {
         self.contract(&mut params, &symbols, sample, data)?;
         let mut cx = self.function_cx(file, names, symbols.clone(), 0, &params);
         let (lets, value) = self.script(&mut cx, &func.script);
+        self.observe_locals(&cx);
         let (elements, weight, span) = match value? {
             Val::Mean { elements, weight, span } => (elements, weight, span),
             other => {

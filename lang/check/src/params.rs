@@ -36,7 +36,7 @@ pub(crate) enum ParamKind {
     Quantity(Unit),
 }
 
-const KINDS: &[(&str, ParamKind)] = &[
+pub(crate) const KINDS: &[(&str, ParamKind)] = &[
     ("int", ParamKind::Int),
     ("dim", ParamKind::Dim),
     ("float", ParamKind::Float),

@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub settled: crate::models::Settled,
     /// Params that were read since someone last emptied this.
     pub read: BTreeSet<usize>,
+    /// Types for an editor, if one watches.
+    pub watched: Option<Vec<crate::inspect::TypeFact>>,
 }
 
 /// `--lr 1e-3`

@@ -57,7 +57,7 @@ impl Unit {
 const KI: f64 = 1024.0;
 
 /// Every unit as written, what it counts and how much of the base unit it is.
-const UNITS: &[(&str, Unit, f64)] = &[
+pub(crate) const UNITS: &[(&str, Unit, f64)] = &[
     ("kB", Unit::Bytes, 1e3),
     ("KB", Unit::Bytes, 1e3),
     ("MB", Unit::Bytes, 1e6),
@@ -98,7 +98,7 @@ const UNITS: &[(&str, Unit, f64)] = &[
 ];
 
 /// Multipliers that may stand before `tokens` and `steps`: `2B tokens`.
-const MULTIPLES: &[(&str, f64)] = &[("K", 1e3), ("M", 1e6), ("B", 1e9), ("T", 1e12)];
+pub(crate) const MULTIPLES: &[(&str, f64)] = &[("K", 1e3), ("M", 1e6), ("B", 1e9), ("T", 1e12)];
 
 /// The quantity of a number with this unit.
 pub(crate) fn quantity(amount: f64, unit: &str) -> Result<Quantity, UnitError> {

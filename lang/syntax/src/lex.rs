@@ -3,7 +3,7 @@
 
 /// The kinds of tokens. Operators keep their text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tok {
+pub enum Tok {
     /// A run of letters, digits and `_` that begins with no digit; letters of any script.
     Word,
     /// A run that begins with a digit, with its unit if that is glued to it.
@@ -32,7 +32,7 @@ pub(crate) enum Tok {
 
 /// A token and its place, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
+pub struct Token {
     pub tok: Tok,
     pub start: usize,
     pub end: usize,
@@ -57,7 +57,7 @@ pub(crate) const RESERVED: [&str; 14] = [
 ];
 
 /// The first token at or after byte `at`.
-pub(crate) fn next(text: &str, at: usize) -> Token {
+pub fn next(text: &str, at: usize) -> Token {
     let bytes = text.as_bytes();
     let mut start = at.min(bytes.len());
     while matches!(bytes.get(start), Some(b' ' | b'\t' | b'\n' | b'\r')) {

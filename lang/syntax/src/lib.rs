@@ -16,7 +16,7 @@
 
 pub mod ast;
 mod build;
-mod lex;
+pub mod lex;
 mod parse;
 mod scan;
 mod slip;
