@@ -143,9 +143,11 @@ fn every_name_of_the_examples() {
                 counts.1 += 1;
                 let why = found.err().map(|r| r.0).unwrap_or_default();
                 println!("{name}: {} {}: {why}", def.kind.noun(), def.name);
-                // Columns, and axes of columns, are named by the data set.
+                // Columns, and axes of columns, are named by the data set; so is an axis of the
+                // model that meets one of them in the loss.
                 let column = matches!(def.kind, Kind::Argument | Kind::FreeAxis);
-                assert!(column && def.owner.is_none(), "{name} {def:?}: {why}");
+                let meets = def.kind == Kind::Axis && why.contains("wrong: M0209");
+                assert!(column && def.owner.is_none() || meets, "{name} {def:?}: {why}");
                 continue;
             };
             counts.0 += 1;

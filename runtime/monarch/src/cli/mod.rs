@@ -9,6 +9,7 @@ mod bench;
 mod check;
 mod explain;
 mod key;
+mod lsp;
 mod new;
 mod out;
 mod plan;

@@ -1,6 +1,6 @@
 //! The table of verbs, and the command that is made of it.
 
-use super::{Failure, args, bench, check, explain, key, new, plan, run, show, worker};
+use super::{Failure, args, bench, check, explain, key, lsp, new, plan, run, show, worker};
 use clap::{ArgMatches, Command};
 use monarch_check::ParamHelp;
 
@@ -58,6 +58,7 @@ pub const VERBS: &[Verb] = &[
     check::VERB,
     explain::VERB,
     show::VERB,
+    lsp::VERB,
     plan::VERB,
     run::VERB,
     worker::VERB,
