@@ -281,7 +281,7 @@ impl<'a> Resolver<'a> {
         args: &[Arg],
         piped: usize,
     ) -> Option<DefId> {
-        let head = self.expr(scope, callee).map(|d| self.index.follow(d));
+        let head = self.callee(scope, callee).map(|d| self.index.follow(d));
         let hint = scope.hint;
         let values = args.iter().map(|a| &a.value);
         if let Some(model) = values.chain([callee]).find_map(|e| self.model_in(scope, e)) {
@@ -329,6 +329,19 @@ impl<'a> Resolver<'a> {
         }
         scope.hint = hint;
         head.filter(|_| matches!(kind, Some(Kind::Layer)))
+    }
+
+    /// What is called. A value cannot be: `tokens(..)` is the source of data, whatever param there is.
+    fn callee(&mut self, scope: &mut Scope, callee: &Expr) -> Option<DefId> {
+        if let ExprKind::Name(name) = &callee.kind
+            && let Some(found) = self.top_named(scope, &name.name)
+            && matches!(self.index.defs[found].kind, Kind::Param | Kind::Constant)
+        {
+            let meant = self.index.prelude.get(&name.name).copied();
+            meant.into_iter().for_each(|op| self.note(name.span, op));
+            return meant;
+        }
+        self.expr(scope, callee)
     }
 
     /// `over = S`
