@@ -227,6 +227,10 @@ pub struct Job {
     pub steps: u64,
     /// Samples of a full step, at least 1 and at most the `train` split.
     pub batch: u64,
+    /// Samples that a replica computes at once, where the program settles that.
+    pub micro: Option<u64>,
+    /// Micro-batches of a replica in one step, where the program settles that.
+    pub accumulate: Option<u64>,
     pub shards: u32,
     pub seed: u64,
     pub drop_last: bool,

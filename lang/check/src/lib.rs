@@ -12,6 +12,7 @@
 
 mod adapters;
 mod apply;
+mod batch;
 mod calls;
 mod clusters;
 mod data;

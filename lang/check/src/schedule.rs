@@ -292,8 +292,8 @@ impl<'a> Checker<'a> {
         fine.then_some(piece)
     }
 
-    /// Steps of a piece, at least one; a share is one of the whole run.
-    fn piece_steps(&mut self, q: Quantity, at: Span, pace: Pace, steps: u64) -> Option<u64> {
+    /// Steps of a piece, a fraction that is not nothing; a share is one of the whole run.
+    fn piece_steps(&mut self, q: Quantity, at: Span, pace: Pace, steps: u64) -> Option<f64> {
         let exact = match q.unit {
             Unit::Share => q.amount * steps as f64,
             _ => self.steps_of(q, pace, at)?,
@@ -303,7 +303,7 @@ impl<'a> Checker<'a> {
             self.report(Diagnostic::error("M0505", title).label(at, "no length"));
             return None;
         }
-        Some(self.rounded(exact, at, "the piece").clamp(1.0, 1e15) as u64)
+        Some(exact)
     }
 
     /// The nearest number of steps. Nothing is rounded without a word.
@@ -341,13 +341,15 @@ impl<'a> Checker<'a> {
                     return None;
                 }
                 Some((q, span)) => {
-                    let length = self.piece_steps(*q, *span, pace, steps)?;
+                    let exact = self.piece_steps(*q, *span, pace, steps)?;
+                    let length = exact.round().clamp(1.0, 1e15) as u64;
                     let end = at.saturating_add(length);
                     let short = end > steps || (end == steps && !is_last);
                     if short {
-                        self.run_too_short(given, spec, *q, *span, length, steps, pace);
+                        self.run_too_short(given, spec, *span, length, steps, pace);
                         return None;
                     }
+                    self.rounded(exact, *span, "the piece");
                     length
                 }
             };
@@ -378,7 +380,6 @@ impl<'a> Checker<'a> {
         &mut self,
         given: &Settings<'a>,
         spec: &PieceSpec,
-        q: Quantity,
         at: Span,
         length: u64,
         steps: u64,
@@ -388,12 +389,12 @@ impl<'a> Checker<'a> {
             "warmup" => "the run ends before its warmup does".to_owned(),
             name => format!("the run ends before its `{name}` does"),
         };
-        let tokens = length as f64 * (pace.batch * pace.tokens_per_sample) as f64;
-        let label = match (q.unit, pace.has_tokens) {
-            (_, false) => format!("{length} steps"),
-            _ => {
-                let t = Quantity { amount: tokens, unit: Unit::Tokens };
-                format!("{length} steps = {}", units::show(t))
+        let tokens = |amount: f64| units::show(Quantity { amount, unit: Unit::Tokens });
+        let label = match pace.has_tokens {
+            false => format!("{length} steps"),
+            true => {
+                let (step, all) = (pace.tokens_per_step, length as f64 * pace.tokens_per_step);
+                format!("{length} steps x {} = {}", tokens(step), tokens(all))
             }
         };
         let mut d = Diagnostic::error("M0503", title).label(at, label);
@@ -406,9 +407,13 @@ impl<'a> Checker<'a> {
             }
             d = d.label(place.0, place.1);
         }
-        self.report(
-            d.help(format!("shorten it, or say it as a share of the run: `{}(.., 2%)`", spec.name)),
-        );
+        // The whole piece with its length as a share: `warmup(to = lr, 2%)`.
+        let share = format!("{}%", if steps >= 50 { 2 } else { 100 / steps.max(1) });
+        let before = self.loaded.sources.slice(Span { end: at.start, ..spec.span });
+        let after = self.loaded.sources.slice(Span { start: at.end, ..spec.span });
+        let whole = format!("{before}{share}{after}");
+        let text = format!("shorten it, or say it as a share of the run: `{whole}`");
+        self.report(d.fix(text, at, share));
     }
 }
 

@@ -19,7 +19,7 @@ impl<'a> Checker<'a> {
         file: u32,
         given: &Settings<'a>,
         mut data: DataFacts,
-        batch: Option<(u64, Option<u64>)>,
+        batch: Option<u64>,
     ) -> DataFacts {
         let Some(train) = data.splits.first().filter(|_| data.splits.len() == 1).cloned() else {
             return data;
@@ -35,7 +35,7 @@ impl<'a> Checker<'a> {
             // The size of a batch was reported; how many are held out is no mistake of its own.
             data.splits.push(part("eval", 0, 1));
         }
-        let (Some(Value::Int(n)), Some((batch, _))) = (value, batch) else { return data };
+        let (Some(Value::Int(n)), Some(batch)) = (value, batch) else { return data };
         let held = u64::try_from(n).unwrap_or(0).saturating_mul(batch);
         let (start, end) = (train.start, train.end);
         if train.name != "train" || held == 0 || held >= end - start {

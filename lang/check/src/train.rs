@@ -1,14 +1,15 @@
 //! The `train` block: what is trained, on what, how long.
 
+use crate::batch::Batch;
 use crate::data::DataFacts;
-use crate::hir::{Job, ModelId, Quantity, Unit, Value};
+use crate::hir::{Job, Layout, ModelId, Quantity, Unit, Value};
 use crate::registry::TRAIN;
 use crate::scope::{Checker, Entity, In};
 use crate::settings::Settings;
 use crate::statics::{show, type_of};
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{Data, Span};
-use monarch_syntax::ast::{self, Expr, ExprKind};
+use monarch_syntax::ast::{self, Expr};
 
 /// Numbers that turn epochs, samples and tokens into steps.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +17,8 @@ pub(crate) struct Pace {
     pub batch: u64,
     /// None if the number of samples is not known.
     pub steps_per_epoch: Option<u64>,
-    pub tokens_per_sample: u64,
+    /// As written, where the batch is written in tokens.
+    pub tokens_per_step: f64,
     /// Whether samples are made of tokens at all.
     pub has_tokens: bool,
 }
@@ -29,7 +31,7 @@ impl Pace {
             Unit::Steps => q.amount,
             Unit::Epochs => q.amount * self.steps_per_epoch? as f64,
             Unit::Samples => q.amount / batch,
-            Unit::Tokens => q.amount / (batch * self.tokens_per_sample as f64),
+            Unit::Tokens => q.amount / self.tokens_per_step,
             _ => return None,
         })
     }
@@ -62,8 +64,10 @@ impl<'a> Checker<'a> {
         let given = self.train_settings(block);
         let model = given.values.get("model").and_then(|e| self.train_model(file, e));
         let data = given.values.get("data").and_then(|e| self.data_expr(file, e, None));
-        let batch = self.batch(file, &given, data.as_ref());
-        let data = data.map(|data| self.held_out(file, &given, data, batch));
+        let place = self.train_place(file, block);
+        let layout = place.and_then(|p| self.state.layouts.get(p.1?).cloned().flatten());
+        let batch = self.batch(file, &given, data.as_ref(), layout.as_ref());
+        let data = data.map(|data| self.held_out(file, &given, data, batch.map(|b| b.samples)));
         let shards = self.optional(file, "shards", &given, 1);
         let seed = self.optional(file, "seed", &given, 0);
         let drop_last = self.flag(file, "drop_last", &given, false);
@@ -81,8 +85,7 @@ impl<'a> Checker<'a> {
         let checkpoint = self.checkpoint(file, &given, pace);
         let after = self.waits_in_circle(&given);
         let rules = self.rules(file, &given, &metrics, eval.as_ref());
-        let place = self.train_place(file, block);
-        self.mark_place(place);
+        self.mark_place(place, layout.as_ref());
         if let (Some(data), Some(loss)) = (&data, &loss) {
             self.unread_columns(data, loss, eval.as_ref());
         }
@@ -105,8 +108,10 @@ impl<'a> Checker<'a> {
             optimizer: optimizer??.optimizer,
             schedule: schedule?,
             steps: steps?,
-            shards: self.shards_of(&given, batch.1, shards?)?,
-            batch: batch.0,
+            shards: self.shards_of(&given, batch.pieces, shards?)?,
+            batch: batch.samples,
+            micro: batch.micro,
+            accumulate: batch.accumulate,
             seed: seed?.unwrap_or(0),
             drop_last: drop_last?,
             overlap: overlap?,
@@ -176,35 +181,6 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Samples of a step, and the number of pieces if the program says it through `accumulate`.
-    fn batch(
-        &mut self,
-        file: u32,
-        given: &Settings<'a>,
-        data: Option<&DataFacts>,
-    ) -> Option<(u64, Option<u64>)> {
-        let expr = *given.values.get("batch")?;
-        let found = match &expr.kind {
-            ExprKind::Record(record) => self.micro_batch(file, record, expr.span)?,
-            _ => {
-                let value = self.setting_value(file, "train.batch", expr)?;
-                (self.batch_value(value, expr, data)?, None)
-            }
-        };
-        let rows = data.and_then(|d| d.splits.iter().find(|s| s.name == "train"));
-        let rows = rows.map(|s| s.end - s.start);
-        if let Some(rows) = rows.filter(|rows| found.0 > *rows) {
-            let title = format!("a batch of {} does not fit: there are {rows} samples", found.0);
-            let mut d = Diagnostic::error("M0506", title).label(expr.span, "samples of one step");
-            if let Some(data) = data {
-                d = d.label(data.span, format!("{rows} samples to train on"));
-            }
-            self.report(d.help(format!("use a batch of at most {rows}")));
-            return None;
-        }
-        Some(found)
-    }
-
     /// Optimizer steps of a length; a unit that counts nothing here is reported.
     pub fn steps_of(&mut self, q: Quantity, pace: Pace, at: Span) -> Option<f64> {
         if q.unit == Unit::Tokens && !pace.has_tokens {
@@ -224,7 +200,7 @@ impl<'a> Checker<'a> {
         pace.steps(q)
     }
 
-    fn no_tokens(&mut self, at: Span) {
+    pub fn no_tokens(&mut self, at: Span) {
         self.report(
             Diagnostic::error("M0103", "the samples of this data set are not made of tokens")
                 .label(at, "counts tokens")
@@ -232,129 +208,14 @@ impl<'a> Checker<'a> {
         );
     }
 
-    fn batch_value(&mut self, value: Value, expr: &Expr, data: Option<&DataFacts>) -> Option<u64> {
-        let amount = match &value {
-            Value::Int(i) if *i >= 1 => return Some(*i as u64),
-            Value::Quantity(q) if q.unit == Unit::Samples => q.amount,
-            Value::Quantity(q) if q.unit == Unit::Tokens => {
-                let data = data?;
-                if !data.has_tokens() {
-                    self.no_tokens(expr.span);
-                    return None;
-                }
-                q.amount / data.tokens_per_sample as f64
-            }
-            Value::Quantity(q) => {
-                let noun = q.unit.noun();
-                let title = format!("`batch` counts tokens or samples, not {noun}");
-                self.report(
-                    Diagnostic::error("M0103", title)
-                        .label(expr.span, q.unit.label())
-                        .help("did you mean `4M tokens`? a plain number counts samples"),
-                );
-                return None;
-            }
-            other => {
-                let title = format!("`batch` is a number of samples from 1, not {}", show(other));
-                self.report(
-                    Diagnostic::error("M0111", title).label(expr.span, type_of(other).noun()),
-                );
-                return None;
-            }
-        };
-        if amount >= 1.0 && amount.fract() == 0.0 && amount < 1e15 {
-            return Some(amount as u64);
-        }
-        let tokens = data.map_or(1, |d| d.tokens_per_sample);
-        let title = format!("a batch is a whole number of samples, and this is {amount}");
-        self.report(
-            Diagnostic::error("M0507", title)
-                .label(expr.span, show(&value))
-                .help(format!("one sample has {tokens} tokens: use a multiple of that")),
-        );
-        None
-    }
-
-    /// `{ micro = 2, accumulate = 8 }`
-    fn micro_batch(
-        &mut self,
-        file: u32,
-        record: &'a ast::Record,
-        at: Span,
-    ) -> Option<(u64, Option<u64>)> {
-        let names = ["global", "micro", "accumulate"];
-        let mut found: [Option<u64>; 3] = [None; 3];
-        for (name, value) in self.record(record)? {
-            let Some(i) = names.iter().position(|n| *n == name.name) else {
-                let d = Diagnostic::error("M0101", format!("`batch` has no `{}`", name.name))
-                    .label(name.span, "unknown setting");
-                let all = names.iter().copied();
-                self.report(crate::scope::with_near(d, name, all, "it has"));
-                return None;
-            };
-            let path = format!("train.batch.{}", names[i]);
-            found[i] = Some(self.whole_setting(file, &path, value, 1)?);
-        }
-        let (global, accumulate) = match found {
-            [Some(g), Some(m), Some(a)] if g == m.saturating_mul(a) => (g, a),
-            [None, Some(m), Some(a)] => (m.saturating_mul(a), a),
-            [Some(g), Some(m), None] if g % m == 0 => (g, g / m),
-            [Some(g), None, Some(a)] if g % a == 0 => (g, a),
-            _ => {
-                self.report(
-                    Diagnostic::error("M0507", "the batch does not multiply out")
-                        .label(at, "global = micro * accumulate")
-                        .help("give two of global, micro and accumulate; the third follows"),
-                );
-                return None;
-            }
-        };
-        Some((global, Some(accumulate)))
-    }
-
-    /// Pieces of a batch: `shards`, or `accumulate` where the program says that.
-    fn shards_of(
-        &mut self,
-        given: &Settings<'a>,
-        implied: Option<u64>,
-        shards: Option<u64>,
-    ) -> Option<u32> {
-        let accumulate = given.values.get("batch");
-        let n = match (shards, implied) {
-            (Some(s), Some(a)) if s != a => {
-                let at = given.values.get("shards").map_or(Span::default(), |e| e.span);
-                let title = format!("`shards` is {s}, and `accumulate` makes {a} pieces");
-                self.report(
-                    Diagnostic::error("M0507", title)
-                        .label(at, "pieces of a batch")
-                        .label(accumulate.map_or(at, |e| e.span), "pieces of a batch too"),
-                );
-                return None;
-            }
-            (Some(n), _) | (None, Some(n)) => n,
-            (None, None) => 8,
-        };
-        if n > 4096 {
-            let at = given.values.get("shards").or(given.values.get("batch"));
-            let title = format!("a batch is cut into at most 4096 pieces, not {n}");
-            let d = Diagnostic::error("M0112", title);
-            self.report(match at {
-                Some(e) => d.label(e.span, "too many"),
-                None => d,
-            });
-            return None;
-        }
-        Some(n as u32)
-    }
-
     fn pace(
         &mut self,
         given: &Settings<'a>,
         data: Option<&DataFacts>,
-        batch: Option<(u64, Option<u64>)>,
+        batch: Option<Batch>,
         drop_last: Option<bool>,
     ) -> Option<Pace> {
-        let (data, batch) = (data?, batch?.0);
+        let (data, Batch { samples: batch, tokens, .. }) = (data?, batch?);
         let Some(split) = data.splits.iter().find(|s| s.name == "train") else {
             let at = given.values.get("data").map_or(data.span, |e| e.span);
             self.report(
@@ -366,8 +227,9 @@ impl<'a> Checker<'a> {
         let rows = split.end - split.start;
         let steps_per_epoch = if drop_last? { rows / batch } else { rows.div_ceil(batch) }.max(1);
         let steps_per_epoch = Some(steps_per_epoch).filter(|_| data.rows_known);
-        let (tokens_per_sample, has_tokens) = (data.tokens_per_sample, data.has_tokens());
-        Some(Pace { batch, steps_per_epoch, tokens_per_sample, has_tokens })
+        let exact = batch as f64 * data.tokens_per_sample as f64;
+        let (tokens_per_step, has_tokens) = (tokens.unwrap_or(exact), data.has_tokens());
+        Some(Pace { batch, steps_per_epoch, tokens_per_step, has_tokens })
     }
 
     fn until(&mut self, file: u32, given: &Settings<'a>, pace: Option<Pace>) -> Option<u64> {
@@ -417,16 +279,19 @@ impl<'a> Checker<'a> {
     }
 
     /// Notes what of a job's place a run does not carry out.
-    fn mark_place(&mut self, place: Option<(Option<usize>, Option<usize>)>) {
-        let Some((cluster, layout)) = place else { return };
+    fn mark_place(
+        &mut self,
+        place: Option<(Option<usize>, Option<usize>)>,
+        layout: Option<&Layout>,
+    ) {
+        let Some((cluster, plan)) = place else { return };
         if let Some(id) = cluster {
             self.mark_cluster(id);
         }
-        let Some(id) = layout else { return };
-        if let Some(layout) = self.state.layouts.get(id).cloned().flatten() {
-            self.mark_layout(&layout);
+        if let (Some(layout), Some(id)) = (layout, plan) {
+            self.mark_layout(layout);
             let block = self.plans[id].ast;
-            self.mark_words(&layout, block);
+            self.mark_words(layout, block);
         }
     }
 

@@ -89,3 +89,51 @@ fn a_layout() {
     let overlap = Overlap { grads: true, bucket_bytes: Some(64 << 20), tp: true, exact: true };
     assert_eq!(p.overlap, overlap);
 }
+
+/// A job of 8 devices on this mesh, with this batch: samples, micro, accumulate, shards; and the
+/// codes of what is said about it.
+fn batch(plan: &str, batch: &str) -> (Option<[u64; 4]>, Vec<&'static str>) {
+    let head = "use std.models.llama.Llama\nuse std.loss.cross_entropy\nuse std.optim.AdamW\n\
+        data ids = tensors(\"columns.safetensors\")\n\
+        model llm = Llama[V = 64, D = 32, H = 4, G = 4, F = 64, T = 16](depth = 4)\n\
+        cluster lab { device = H100 { count = 8 } }\n";
+    let job = "train job on p {\n  model = llm, data = ids\n  \
+        loss(ids: i32[B, T], next: i32[B, T]) = cross_entropy(llm(ids), next)\n  \
+        optim = AdamW(1e-3)\n  until = 100 steps\n";
+    let program = format!("{head}plan p on lab {{ {plan} }}\n{job}  batch = {batch}\n}}\n");
+    let checked = Memory::with("job.mon", &program).check("job.mon");
+    let codes = checked.diagnostics.iter().map(|d| d.code).filter(|c| *c != "M0604").collect();
+    let job = checked.program.and_then(|p| p.job);
+    let numbers = job.map(|j| {
+        let (micro, accumulate) = (j.micro.unwrap_or(0), j.accumulate.unwrap_or(0));
+        [j.batch, micro, accumulate, u64::from(j.shards)]
+    });
+    (numbers, codes)
+}
+
+#[test]
+fn a_batch_multiplies_out() {
+    const FLAT: &str = "mesh = { dp = 4, tp = 2 }, shard { B -> dp, F -> tp }";
+    const FILLED: &str = "mesh = { dp = _, tp = 2 }, shard { B -> dp, F -> tp }";
+    const PIPED: &str = "mesh = { pp = 4, dp = 2 }, shard { B -> dp }, \
+        pipeline { split = llm.blocks, microbatches = 8 }";
+    for plan in [FLAT, FILLED] {
+        let clean = |b: &str| batch(plan, b);
+        assert_eq!(clean("32"), (Some([32, 0, 0, 8]), vec![]));
+        assert_eq!(clean("{ micro = 2, accumulate = 4 }"), (Some([32, 2, 4, 16]), vec![]));
+        assert_eq!(clean("{ global = 32, micro = 2 }"), (Some([32, 2, 4, 16]), vec![]));
+        assert_eq!(clean("{ global = 32, accumulate = 8 }"), (Some([32, 1, 8, 32]), vec![]));
+        let all = "{ global = 32, micro = 2, accumulate = 4 }";
+        assert_eq!(clean(all), (Some([32, 2, 4, 16]), vec![]));
+        assert_eq!(clean("30").1, ["M0507"]);
+        assert_eq!(clean("{ global = 32, micro = 3 }").1, ["M0507"]);
+    }
+    assert_eq!(batch(PIPED, "32"), (Some([32, 2, 8, 8]), vec![]));
+    assert_eq!(batch(PIPED, "{ micro = 3 }"), (Some([48, 3, 8, 16]), vec![]));
+    assert_eq!(batch(PIPED, "{ global = 48 }"), (Some([48, 3, 8, 8]), vec![]));
+    assert_eq!(batch(PIPED, "{ micro = 3, accumulate = 4 }").1, ["M0507"]);
+    // Samples have 16 tokens, and 16 of them are one for each micro-batch of each replica.
+    assert_eq!(batch(PIPED, "512 tokens"), (Some([32, 2, 8, 8]), vec![]));
+    assert_eq!(batch(PIPED, "500 tokens"), (Some([32, 2, 8, 8]), vec!["M0508"]));
+    assert_eq!(batch(PIPED, "400 tokens").1, ["M0507"]);
+}

@@ -44,9 +44,7 @@ fn axis(i: u32) -> Poly {
 fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> Program {
     let span = Span::new(0, 0, 1);
     let named = |size| Axis { name: None, size };
-    let mut params = Vec::new();
-    let mut locals = Vec::new();
-    let mut list = Vec::new();
+    let (mut params, mut locals, mut list) = (Vec::new(), Vec::new(), Vec::new());
     for (i, (dtype, shape)) in columns.iter().enumerate() {
         let mut axes = vec![named(axis(0))];
         for (k, &n) in shape.iter().enumerate() {
@@ -97,6 +95,8 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
         rules: vec![],
         cluster: None,
         layout: None,
+        micro: None,
+        accumulate: None,
     };
     Program {
         sources: Sources::new(),
