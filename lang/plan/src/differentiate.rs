@@ -21,6 +21,8 @@ pub struct Differentiated {
     pub forward: usize,
     /// Per weight number: its gradient, where the loss depends on it and it was wanted.
     pub gradients: Vec<Option<NodeId>>,
+    /// Per node of the backward half, from `forward` on: the node that it is the derivative of.
+    pub origins: Vec<NodeId>,
 }
 
 /// Gradients of the sum of `loss`'s elements for every weight `w` with `trainable[w]`.
@@ -30,6 +32,7 @@ pub fn differentiate(graph: Graph, loss: NodeId, trainable: &[bool]) -> Result<D
     let mut sweep =
         Sweep { adjoints: vec![Adjoint::default(); forward], active, b: Builder::extend(graph) };
     let mut gradients = vec![None; trainable.len()];
+    let mut origins = Vec::new();
     if sweep.active.get(loss.index()) == Some(&true) {
         let shape = sweep.b.shape(loss);
         sweep.b.at(sweep.b.graph().node(loss).span);
@@ -37,9 +40,10 @@ pub fn differentiate(graph: Graph, loss: NodeId, trainable: &[bool]) -> Result<D
         sweep.give(loss, Term::Whole(one))?;
         for i in (0..=loss.index()).rev() {
             sweep.visit(NodeId(i as u32), &mut gradients)?;
+            origins.resize(sweep.b.len() - forward, NodeId(i as u32));
         }
     }
-    Ok(Differentiated { graph: sweep.b.finish(), forward, gradients })
+    Ok(Differentiated { graph: sweep.b.finish(), forward, gradients, origins })
 }
 
 /// Nodes whose value depends on a trainable weight through operations that have a derivative.

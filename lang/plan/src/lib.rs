@@ -18,11 +18,14 @@ pub mod differentiate;
 pub mod infer;
 pub mod lower;
 pub mod memory;
+pub mod mesh;
 mod plan;
 pub mod report;
+mod share;
 pub mod simplify;
 pub mod tasks;
 
 pub use cost::{Link, Rates};
 pub use plan::{Facts, plan};
 pub use report::Report;
+pub use share::{Share, Shares, shares};

@@ -13,6 +13,7 @@ mod mixing;
 mod objective;
 mod ops;
 mod statics;
+mod trace;
 
 use crate::build::{BuildError, Builder};
 use crate::infer;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 
 pub use mixing::refuse_mixing;
 pub use objective::{LoweredProgram, lower_objectives, remap, results};
+pub(crate) use trace::{Call, Trace, lower_traced};
 
 /// What a program is lowered for: dropout is only there in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,8 @@ pub(crate) struct Lowerer<'a> {
     mode: Mode,
     /// Dropouts met so far.
     dropouts: u32,
+    /// What each node came from, if that is wanted.
+    trace: Option<Trace>,
 }
 
 /// What a function's names mean while it is lowered.
@@ -74,6 +78,8 @@ pub(crate) struct Frame<'a> {
     /// Length of each symbol, where it is known.
     symbols: Vec<Option<Dim>>,
     locals: Vec<Option<NodeId>>,
+    /// Names outside the layer for its own axes; filled only for a trace.
+    aliases: trace::Aliases,
 }
 
 impl Frame<'_> {
@@ -94,6 +100,7 @@ impl<'a> Lowerer<'a> {
             weight_nodes: BTreeMap::new(),
             mode,
             dropouts: 0,
+            trace: None,
         }
     }
 
@@ -113,12 +120,14 @@ impl<'a> Lowerer<'a> {
         Ok(node)
     }
 
-    fn weight(&mut self, frame: &Frame, weight: u32, span: Span) -> Result<NodeId> {
+    fn weight(&mut self, frame: &Frame, index: u32, span: Span) -> Result<NodeId> {
         let number = frame
             .instance
-            .and_then(|instance| instance.weights.get(weight as usize).copied().flatten())
+            .and_then(|instance| instance.weights.get(index as usize).copied().flatten())
             .ok_or_else(|| internal(span, "this weight does not exist here"))?;
-        self.numbered_weight(frame, number, span)
+        let node = self.numbered_weight(frame, number, span)?;
+        self.trace_weight(frame, index, node);
+        Ok(node)
     }
 
     /// The node of a weight of the model.
@@ -143,7 +152,8 @@ impl<'a> Lowerer<'a> {
         }
         let model = self.job.model;
         let known = |_: hir::Sym| None;
-        self.enter(function, None, model, function.symbols.len(), &known, &args)
+        let aliases = trace::Aliases::new();
+        self.enter(function, None, model, function.symbols.len(), &known, &args, aliases)
     }
 
     /// `forward` of an instance.
@@ -153,18 +163,23 @@ impl<'a> Lowerer<'a> {
         instance: &'a hir::Instance,
         args: &[NodeId],
         span: Span,
+        aliases: trace::Aliases,
     ) -> Result<NodeId> {
         let layer = self
             .program
             .layer(instance.layer)
             .ok_or_else(|| internal(span, "this layer does not exist"))?;
         let size = |s: hir::Sym| instance.sizes.get(s.index()).map(|&n| Dim::fixed(n));
-        let symbols = layer.symbols.len();
-        let frame = self.enter(&layer.forward, Some(instance), model, symbols, &size, args)?;
-        self.eval(&layer.forward.result, &frame)
+        let (symbols, start) = (layer.symbols.len(), self.b.len());
+        let function = &layer.forward;
+        let frame = self.enter(function, Some(instance), model, symbols, &size, args, aliases)?;
+        let result = self.eval(&layer.forward.result, &frame)?;
+        self.trace_call(instance, start);
+        Ok(result)
     }
 
     /// Binds arguments and lets.
+    #[expect(clippy::too_many_arguments, reason = "a call has a callee, sizes and arguments")]
     fn enter(
         &mut self,
         function: &'a hir::Function,
@@ -173,6 +188,7 @@ impl<'a> Lowerer<'a> {
         symbols: usize,
         known: &impl Fn(hir::Sym) -> Option<Dim>,
         args: &[NodeId],
+        aliases: trace::Aliases,
     ) -> Result<Frame<'a>> {
         let shapes: Vec<Vec<Dim>> = args.iter().map(|&a| self.b.shape(a).0).collect();
         let bound = hir::bind(&function.params, &shapes, symbols, known);
@@ -181,9 +197,10 @@ impl<'a> Lowerer<'a> {
             internal(function.span, format!("arguments {} do not fit", found.join(", ")))
         })?;
         let locals = vec![None; function.locals.len()];
-        let mut frame = Frame { instance, model, symbols, locals };
+        let mut frame = Frame { instance, model, symbols, locals, aliases };
         for (param, &arg) in function.params.iter().zip(args) {
             set(&mut frame, param.local, arg, param.span)?;
+            self.trace_type(&frame, &param.ty, arg);
         }
         for binding in &function.lets {
             let value = self.eval(&binding.value, &frame)?;
@@ -249,6 +266,7 @@ impl<'a> Lowerer<'a> {
             }
         };
         self.agree(node, &expr.ty, frame, span)?;
+        self.trace_type(frame, &expr.ty, node);
         self.fits_a_machine(node, span)?;
         self.count_operations(span)?;
         Ok(node)
@@ -301,7 +319,8 @@ impl<'a> Lowerer<'a> {
             .and_then(|instance| instance.subs.get(sub as usize))
             .ok_or_else(|| internal(span, "this sublayer does not exist here"))?;
         for copy in copies {
-            args = vec![self.call(frame.model, copy, &args, span)?];
+            let aliases = self.aliases(frame, sub);
+            args = vec![self.call(frame.model, copy, &args, span, aliases)?];
         }
         // A block repeated 0 times gives back what it takes.
         let last = args.first().copied();
@@ -314,7 +333,7 @@ impl<'a> Lowerer<'a> {
         if model != self.job.model {
             return Err(internal(span, format!("`{}` is not the job's model", found.name)));
         }
-        self.call(model, &found.root, args, span)
+        self.call(model, &found.root, args, span, trace::Aliases::new())
     }
 
     /// The node has the type that `check` gave to its expression.

@@ -44,8 +44,7 @@ impl Default for Facts {
 pub fn plan(program: &hir::Program, facts: &Facts) -> (Option<(Plan, Report)>, Vec<Diagnostic>) {
     let mut diagnostics = Vec::new();
     let Some(job) = &program.job else {
-        let error = Diagnostic::error("M0301", "this program has no job to plan");
-        diagnostics.push(error.help("add a block `train name { model = .., data = .., .. }`"));
+        diagnostics.push(no_job());
         return (None, diagnostics);
     };
     if let Some(error) = too_many_workers(job, facts) {
@@ -65,6 +64,11 @@ pub fn plan(program: &hir::Program, facts: &Facts) -> (Option<(Plan, Report)>, V
             (None, diagnostics)
         }
     }
+}
+
+pub(crate) fn no_job() -> Diagnostic {
+    let error = Diagnostic::error("M0301", "this program has no job to plan");
+    error.help("add a block `train name { model = .., data = .., .. }`")
 }
 
 fn too_much_memory(report: &Report, job: &hir::Job, facts: &Facts) -> Option<Diagnostic> {
@@ -249,7 +253,7 @@ fn training(
     Ok((training, buckets))
 }
 
-fn nothing_to_train(job: &hir::Job) -> Diagnostic {
+pub(crate) fn nothing_to_train(job: &hir::Job) -> Diagnostic {
     let title = "the loss depends on no weight: there is nothing to train";
     Diagnostic::error("M0303", title)
         .label(job.loss.span, "no trainable weight is behind this")

@@ -245,7 +245,7 @@ impl Report {
     }
 }
 
-fn line(out: &mut String, name: &str, value: &str) {
+pub(crate) fn line(out: &mut String, name: &str, value: &str) {
     let _ = writeln!(out, "{name:<18} {value}");
 }
 
@@ -255,7 +255,7 @@ fn row(out: &mut String, name: &str, size: &str, share: &str) {
 }
 
 /// `1 worker`, `8 workers`.
-fn plural(n: u64, what: &str) -> String {
+pub(crate) fn plural(n: u64, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{} {what}{s}", group(n))
 }
@@ -265,7 +265,7 @@ fn tensors(n: u64) -> String {
 }
 
 /// `1 797`: digits in groups of three.
-fn group(n: u64) -> String {
+pub(crate) fn group(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {
@@ -287,7 +287,7 @@ fn short(x: f64) -> String {
 }
 
 /// `4.62M`.
-fn count(x: f64) -> String {
+pub(crate) fn count(x: f64) -> String {
     let units = ["", "k", "M", "B", "T"];
     scaled(x, 1000.0, &units, if x < 1000.0 { 0 } else { 2 })
 }
@@ -310,11 +310,11 @@ pub(crate) fn bytes(n: u64) -> String {
     scaled(n as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"], 0)
 }
 
-fn flops(x: f64) -> String {
+pub(crate) fn flops(x: f64) -> String {
     scaled(x, 1000.0, &[" FLOP", " kFLOP", " MFLOP", " GFLOP", " TFLOP", " PFLOP"], 0)
 }
 
-fn seconds(x: f64) -> String {
+pub(crate) fn seconds(x: f64) -> String {
     match x {
         x if x < 1e-9 => "0 s".to_owned(),
         x if x < 1e-3 => format!("{} us", short(x * 1e6)),

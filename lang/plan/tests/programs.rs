@@ -4,7 +4,7 @@ mod support;
 
 use monarch_device::reference::{Tensor, TensorData, eval};
 use monarch_graph::{Count, Graph, NodeId, Op, Place, Ratio, TaskKind};
-use monarch_plan::{Facts, Link, plan};
+use monarch_plan::{Facts, Link, mesh, plan};
 use support::Rng;
 use support::jobs::{
     CHARGPT, DIGITS, SMALL_GPT, all_programs, checked, cut, files, planned, random_inputs,
@@ -15,6 +15,10 @@ fn codes(text: &str, facts: &Facts) -> Vec<(&'static str, String)> {
     let checked = monarch_check::check(&files(text), "job.mon", &[], &[]);
     let mut all = checked.diagnostics;
     if let Some(program) = &checked.program {
+        if mesh::is_declared(program) {
+            all.extend(mesh::plan(program, &mesh::Wish::default()).1);
+            return all.iter().map(|d| (d.code, d.title.clone())).collect();
+        }
         let workers = program.clusters.first().and_then(|c| c.workers).unwrap_or(facts.workers);
         all.extend(plan(program, &Facts { workers, ..*facts }).1);
     }

@@ -5,7 +5,8 @@ use monarch_check::{Checked, ParamHelp, World, hir};
 use monarch_controller::RunConfig;
 use monarch_diagnostic::{Diagnostic, Sources, Style, render};
 use monarch_graph::Plan;
-use monarch_plan::{Facts, Report};
+use monarch_plan::mesh::{self, MeshReport, Wish};
+use monarch_plan::{Facts, Report, Shares};
 use std::path::{Path, PathBuf};
 
 /// A program that was read and found right.
@@ -18,6 +19,19 @@ pub struct Job {
     /// Hash of the plan: equal for two sides that run the same job.
     pub hash: [u8; 32],
     pub warnings: Findings,
+}
+
+/// A program that was planned for the machines that it declares; no machine was needed.
+pub struct Declared {
+    pub program: hir::Program,
+    pub report: MeshReport,
+    pub warnings: Findings,
+}
+
+/// A plan for workers of this and other machines, or for declared devices.
+pub enum Planned {
+    Workers(Box<Job>),
+    Devices(Box<Declared>),
 }
 
 /// Diagnostics, with the texts that they point into.
@@ -66,6 +80,83 @@ pub fn plan(
     facts: impl FnOnce(&hir::Program) -> Facts,
 ) -> Result<Job, Findings> {
     let checked = check(path, given, reserved);
+    plan_checked(path, checked, facts)
+}
+
+/// Plans the program for declared devices, if it declares some or `wish` names one, else as
+/// [`plan`] does.
+pub fn plan_any(
+    path: &Path,
+    given: &[(String, String)],
+    reserved: &[&str],
+    wish: &Wish,
+    facts: impl FnOnce(&hir::Program) -> Facts,
+) -> Result<Planned, Findings> {
+    let checked = check(path, given, reserved);
+    let declared = |p: &hir::Program| wish.device.is_some() || mesh::is_declared(p);
+    if !checked.program.as_ref().is_some_and(declared) {
+        return plan_checked(path, checked, facts).map(|job| Planned::Workers(Box::new(job)));
+    }
+    let (program, mut findings) = declared_program(checked)?;
+    let (report, more) = mesh::plan(&program, wish);
+    findings.diagnostics.extend(more);
+    match report {
+        Some(report) => {
+            let declared = Declared { program, report, warnings: findings };
+            Ok(Planned::Devices(Box::new(declared)))
+        }
+        None => Err(findings),
+    }
+}
+
+/// The layouts that fit the devices that a program declares or `wish` names.
+pub fn search(
+    path: &Path,
+    given: &[(String, String)],
+    reserved: &[&str],
+    wish: &Wish,
+) -> Result<(mesh::Search, Findings), Findings> {
+    let (program, mut findings) = declared_program(check(path, given, reserved))?;
+    let (found, more) = mesh::search(&program, wish);
+    findings.diagnostics.extend(more);
+    found.map(|found| (found, findings.clone())).ok_or(findings)
+}
+
+/// How `cores` of this machine are best shared among workers.
+pub fn shares(
+    path: &Path,
+    given: &[(String, String)],
+    reserved: &[&str],
+    (cores, memory): (u32, Option<u64>),
+    facts: impl FnOnce(&hir::Program) -> Facts,
+) -> Result<(Shares, Findings), Findings> {
+    let (program, mut findings) = complete(check(path, given, reserved))?;
+    let (found, more) = monarch_plan::shares(&program, &facts(&program), cores, memory);
+    findings.diagnostics.extend(more);
+    found.map(|found| (found, findings.clone())).ok_or(findings)
+}
+
+/// Whether the program at `path` declares devices, as far as it can be read.
+pub fn is_declared(path: &Path, given: &[(String, String)], reserved: &[&str]) -> bool {
+    check(path, given, reserved).program.as_ref().is_some_and(mesh::is_declared)
+}
+
+/// What a plan for declared devices needs: facts that the check knows. Data and weights that are
+/// elsewhere stay notes.
+fn declared_program(checked: Checked) -> Result<(hir::Program, Findings), Findings> {
+    let mut findings = Findings { diagnostics: checked.diagnostics, sources: checked.sources };
+    match checked.program {
+        Some(program) => Ok((program, findings)),
+        None => {
+            findings.diagnostics.retain(|d| d.code != "M0608");
+            findings.diagnostics.extend(checked.absent);
+            Err(findings)
+        }
+    }
+}
+
+/// A program with all that it names at hand, its pinned files verified and its data hashed.
+fn complete(checked: Checked) -> Result<(hir::Program, Findings), Findings> {
     let mut findings = Findings { diagnostics: checked.diagnostics, sources: checked.sources };
     if !checked.absent.is_empty() {
         // A check notes what is not on this machine; a plan needs it.
@@ -79,6 +170,15 @@ pub fn plan(
     if findings.errors() > 0 {
         return Err(findings);
     }
+    Ok((program, findings))
+}
+
+fn plan_checked(
+    path: &Path,
+    checked: Checked,
+    facts: impl FnOnce(&hir::Program) -> Facts,
+) -> Result<Job, Findings> {
+    let (program, mut findings) = complete(checked)?;
     let (planned, more) = monarch_plan::plan(&program, &facts(&program));
     findings.diagnostics.extend(more);
     let Some((plan, report)) = planned else { return Err(findings) };

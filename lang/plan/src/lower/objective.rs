@@ -70,7 +70,7 @@ pub fn lower_objectives(
 }
 
 impl<'a> Lowerer<'a> {
-    fn objective(&mut self, objective: &'a hir::Objective) -> Result<Ratio> {
+    pub(super) fn objective(&mut self, objective: &'a hir::Objective) -> Result<Ratio> {
         let frame = self.call_on_columns(&objective.function)?;
         let result = self.eval(&objective.function.result, &frame)?;
         let span = objective.function.result.span;

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 pub mod jobs;
+pub mod mesh;
 pub mod world;
 
 use monarch_device::reference::{Tensor, eval};

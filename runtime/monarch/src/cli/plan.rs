@@ -1,9 +1,13 @@
 //! `monarch plan JOB.mon`: what a run would need and take.
 
 use super::verbs::{Group, Takes, Verb};
-use super::{Failure, args, out, program};
+use super::{Failure, args, out, program, text};
 use clap::{ArgMatches, Command};
-use monarch_check::ParamHelp;
+use monarch::front::{self, Planned};
+use monarch_check::{ParamHelp, hir};
+use monarch_plan::mesh::Wish;
+use serde_json::Value;
+use std::path::Path;
 
 pub const VERB: Verb = Verb {
     name: "plan",
@@ -13,6 +17,8 @@ pub const VERB: Verb = Verb {
     examples: &[
         ("monarch plan job.mon", ""),
         ("monarch plan job.mon --workers 8", "for more workers"),
+        ("monarch plan job.mon --device MI300X:8", "for devices that are not here"),
+        ("monarch plan job.mon --search", "the layouts that fit, the fastest first"),
     ],
     options,
     run: plan,
@@ -23,6 +29,22 @@ fn options(command: Command) -> Command {
         .arg(args::workers())
         .arg(args::threads())
         .arg(args::transport("How gradients travel [default: shm]"))
+        .arg(
+            args::text("device", "KIND[:N]", "For N devices of this kind instead of the cluster")
+                .value_parser(device),
+        )
+        .arg(args::flag("search", "The layouts that fit, the fastest first"))
+}
+
+/// `H100` or `MI300X:8`.
+fn device(text: &str) -> Result<(String, u32), String> {
+    let (kind, count) = text.split_once(':').unwrap_or((text, "1"));
+    let count = count.parse().ok().filter(|n| (1..=1 << 20).contains(n));
+    let count = count.ok_or_else(|| format!("`{text}` is not like `MI300X:8`"))?;
+    match kind.is_empty() {
+        true => Err("the kind of a device is missing: `MI300X:8`".to_owned()),
+        false => Ok((kind.to_owned(), count)),
+    }
 }
 
 fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
@@ -30,10 +52,40 @@ fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     if json {
         out::json_head("plan")?;
     }
-    let job = program::load(matches, params)?;
-    out::findings(&job.warnings, json)?;
+    let path = Path::new(text(matches, "program").unwrap_or_default());
+    let given = args::overrides(matches, params);
+    let device = matches.get_one::<(String, u32)>("device").cloned();
+    let wish = Wish { device, ..Wish::default() };
+    let (given, reserved) = (given.as_slice(), args::reserved());
+    let facts = |program: &hir::Program| program::facts(matches, program);
+    let wrong = |findings| out::wrong_program(&findings, json);
+    if !matches.get_flag("search") {
+        return match front::plan_any(path, given, reserved, &wish, facts).map_err(wrong)? {
+            Planned::Workers(job) => {
+                say(&job.warnings, json, || job.report.text(), || job.report.json())
+            }
+            Planned::Devices(d) => say(&d.warnings, json, || d.report.text(), || d.report.json()),
+        };
+    }
+    if wish.device.is_some() || front::is_declared(path, given, reserved) {
+        let (found, said) = front::search(path, given, reserved, &wish).map_err(wrong)?;
+        return say(&said, json, || found.text(), || found.json());
+    }
+    let machine = (program::cores(), program::memory_bytes(1));
+    let (found, said) = front::shares(path, given, reserved, machine, facts).map_err(wrong)?;
+    say(&said, json, || found.text(), || found.json())
+}
+
+/// What was found on the way, then the answer.
+fn say(
+    said: &front::Findings,
+    json: bool,
+    answer: impl FnOnce() -> String,
+    object: impl FnOnce() -> Value,
+) -> Result<(), Failure> {
+    out::findings(said, json)?;
     match json {
-        true => out::json_line(&job.report.json()),
-        false => out::print(&job.report.text()),
+        true => out::json_line(&object()),
+        false => out::print(&answer()),
     }
 }

@@ -12,23 +12,25 @@ use std::path::Path;
 pub fn load(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> {
     let path = text(matches, "program").unwrap_or_default();
     let given = args::overrides(matches, params);
-    let facts = |program: &hir::Program| {
-        let cluster = cluster(program);
-        let workers = workers(matches, cluster);
-        Facts {
-            workers,
-            threads: threads(matches, cluster).unwrap_or_else(|| share(workers)),
-            link: match text(matches, "transport") {
-                Some("quic") => Link::Quic,
-                _ => Link::SharedMemory,
-            },
-            memory_bytes: memory_bytes(local_workers(matches, cluster)),
-            rates: rates(),
-        }
-    };
     let json = matches.get_flag("json");
-    front::plan(Path::new(path), &given, args::reserved(), facts)
+    front::plan(Path::new(path), &given, args::reserved(), |program| facts(matches, program))
         .map_err(|findings| out::wrong_program(&findings, json))
+}
+
+/// The cluster that a command line and a program make of this machine and others.
+pub fn facts(matches: &ArgMatches, program: &hir::Program) -> Facts {
+    let cluster = cluster(program);
+    let workers = workers(matches, cluster);
+    Facts {
+        workers,
+        threads: threads(matches, cluster).unwrap_or_else(|| share(workers)),
+        link: match text(matches, "transport") {
+            Some("quic") => Link::Quic,
+            _ => Link::SharedMemory,
+        },
+        memory_bytes: memory_bytes(local_workers(matches, cluster)),
+        rates: rates(),
+    }
 }
 
 /// As [`load`], for those who carry the program out: what they would have to ignore is an error.
@@ -90,7 +92,7 @@ fn rates() -> Rates {
 
 /// What each of this machine's workers may use: its share of the machine, all of it, since a plan
 /// must not depend on what else runs just now. Unknown for workers of other machines.
-fn memory_bytes(here: u32) -> Option<u64> {
+pub fn memory_bytes(here: u32) -> Option<u64> {
     if here == 0 {
         return None;
     }
