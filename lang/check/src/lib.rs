@@ -64,7 +64,7 @@ mod weights;
 pub mod world;
 
 pub use gate::run_gate;
-use monarch_diagnostic::{Diagnostic, Severity, Sources};
+use monarch_diagnostic::{Diagnostic, Sources};
 use monarch_graph::Span;
 pub use params::ParamHelp;
 use scope::{Checker, Lazy};

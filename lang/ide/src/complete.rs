@@ -67,6 +67,8 @@ pub fn complete(analysis: &Analysis, offset: usize) -> (Span, Vec<Completion>) {
         return (span, Vec::new());
     }
     let mut found = candidates(analysis, &context, offset);
+    // What is being typed may be a definition that has no name yet.
+    found.retain(|c| !c.label.is_empty());
     found.sort_by(|a, b| (a.rank, &a.label).cmp(&(b.rank, &b.label)));
     found.dedup_by(|a, b| a.label == b.label);
     (span, found)

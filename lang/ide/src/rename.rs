@@ -36,6 +36,9 @@ pub fn prepare(analysis: &Analysis, offset: usize) -> Result<Span, Refused> {
     if def.kind == Kind::Module {
         return refuse("a module is named by its file");
     }
+    if def.kind == Kind::MeshAxis {
+        return refuse(format!("`{}` is a word of the language: meshes have fixed axes", def.name));
+    }
     if analysis.slice(span) != def.name {
         return refuse(format!("this is not written as `{}`", def.name));
     }

@@ -77,7 +77,10 @@ impl Resolver<'_> {
             owner,
             target: None,
         });
-        self.note(name.span, id);
+        // A name that is not there yet stands nowhere.
+        if !name.name.is_empty() {
+            self.note(name.span, id);
+        }
         id
     }
 
