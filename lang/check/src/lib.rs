@@ -16,6 +16,7 @@ mod batch;
 mod calls;
 mod clusters;
 mod data;
+pub mod declared;
 mod einops;
 mod function;
 mod gate;
@@ -63,6 +64,7 @@ mod units;
 mod weights;
 pub mod world;
 
+pub use declared::Declared;
 pub use gate::run_gate;
 use monarch_diagnostic::{Diagnostic, Sources};
 use monarch_graph::Span;

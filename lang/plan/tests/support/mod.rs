@@ -3,6 +3,7 @@
 
 pub mod jobs;
 pub mod mesh;
+pub mod llama;
 pub mod world;
 
 use monarch_device::reference::{Tensor, eval};
