@@ -11,6 +11,7 @@
 //!   `Dim::samples()`. [`Poly::dim`] and [`Static::eval`] do the rest.
 //! - Axes are counted from the end, since `..` may stand for any leading axes.
 
+mod control;
 mod expr;
 mod instance;
 mod mesh;
@@ -22,6 +23,7 @@ use monarch_graph as graph;
 use monarch_graph::{DType, Span};
 
 pub use crate::poly::{Poly, Sym};
+pub use control::*;
 pub use expr::*;
 pub use instance::*;
 pub use mesh::*;
@@ -237,7 +239,13 @@ pub struct Job {
     pub overlap: bool,
     pub eval: Option<Eval>,
     pub checkpoint: Option<graph::CheckpointPolicy>,
+    /// `on metric(above = ..) => stop` and `=> checkpoint`.
     pub rules: Vec<graph::Rule>,
+    /// All other `on`.
+    pub hooks: Vec<Hook>,
+    /// Faults that the program speaks of, in the order of [`FaultKind::ALL`].
+    pub faults: Vec<Fault>,
+    pub metrics: graph::Metrics,
     /// Index into [`Program::clusters`]: the one it names, or the only one.
     pub cluster: Option<usize>,
     /// Index into [`Program::layouts`]: the one that `train .. on` names.
@@ -247,7 +255,10 @@ pub struct Job {
 /// `eval { every = 1 epoch, .. }`
 #[derive(Clone, Debug)]
 pub struct Eval {
-    pub every: graph::Every,
+    /// None: with every checkpoint, or at the end of the run alone.
+    pub every: Option<graph::Every>,
+    /// `after = checkpoint`
+    pub after_checkpoint: bool,
     /// None: the whole `eval` split.
     pub batches: Option<u64>,
     /// After the loss, which is always evaluated: `accuracy`, ...

@@ -23,6 +23,8 @@ pub(crate) struct LoadedFile {
     pub ast: ast::File,
     /// It could not be read: what is missing in it is no mistake of its own.
     pub unreadable: bool,
+    /// A text in Rhai: functions for hooks. Its tree is empty.
+    pub is_script: bool,
     /// For each import item (by its span): the file it brings in.
     pub imports: HashMap<Span, Target>,
 }
@@ -32,6 +34,8 @@ pub(crate) struct LoadedFile {
 pub(crate) enum Target {
     /// A whole module.
     Module(u32),
+    /// A file of hooks.
+    Script(u32),
     /// `use std.loss.cross_entropy`: this name of the module.
     Member(u32, ast::Ident),
     /// Something that has been reported.
@@ -103,7 +107,7 @@ fn open(world: &dyn World, loaded: &mut Loaded, path: &str, at: Option<Span>) ->
 fn add_nothing(loaded: &mut Loaded, key: &str, text: &str) -> u32 {
     let id = loaded.sources.add(key, text);
     let (key_text, ast, imports) = (key.to_owned(), ast::File::default(), HashMap::new());
-    let file = LoadedFile { key: key_text, ast, unreadable: true, imports };
+    let file = LoadedFile { key: key_text, ast, unreadable: true, is_script: false, imports };
     loaded.files.push(file);
     loaded.by_key.insert(key.to_owned(), id);
     id
@@ -114,7 +118,8 @@ fn add(loaded: &mut Loaded, key: &str, text: &str) -> u32 {
     let (ast, diagnostics) = monarch_syntax::parse(id, text);
     loaded.diagnostics.extend(diagnostics);
     let (key_text, imports) = (key.to_owned(), HashMap::new());
-    loaded.files.push(LoadedFile { key: key_text, ast, unreadable: false, imports });
+    let (unreadable, is_script) = (false, false);
+    loaded.files.push(LoadedFile { key: key_text, ast, unreadable, is_script, imports });
     loaded.by_key.insert(key.to_owned(), id);
     id
 }
@@ -201,22 +206,42 @@ fn from_file(
         loaded.diagnostics.push(d);
         Target::Nothing
     };
-    if file.value.ends_with(".rhai") {
-        let d = Diagnostic::error("M0905", "hooks in Rhai are not built yet")
-            .label(file.span, "a file of hooks")
-            .help("take the import and its uses out for now");
-        return refuse(loaded, d);
-    }
     let path = beside(&loaded.files[index].key, &file.value);
     if let Some(pin) = pin
         && let Err(d) = check_pin(world, &path, pin)
     {
         return refuse(loaded, *d);
     }
-    if let Some(id) = loaded.file(&path) {
-        return Target::Module(id);
+    let is_script = file.value.ends_with(".rhai");
+    let id = match loaded.file(&path) {
+        Some(id) => id,
+        None if is_script => open_script(world, loaded, &path, file.span),
+        None => open(world, loaded, &path, Some(file.span)),
+    };
+    match is_script {
+        true if loaded.files[id as usize].unreadable => Target::Nothing,
+        true => Target::Script(id),
+        false => Target::Module(id),
     }
-    Target::Module(open(world, loaded, &path, Some(file.span)))
+}
+
+/// Reads a file of hooks; its text is looked at when the metrics are known.
+fn open_script(world: &dyn World, loaded: &mut Loaded, path: &str, at: Span) -> u32 {
+    let read = world.read(path, MAX_PROGRAM_BYTES);
+    let text = read.map(|bytes| String::from_utf8(bytes).map_err(|e| e.to_string()));
+    let (text, wrong) = match text {
+        Ok(Ok(text)) => (text, None),
+        Ok(Err(why)) => (String::new(), Some(format!("`{path}` is no text: {why}"))),
+        Err(error) => (String::new(), Some(error.to_string())),
+    };
+    let id = add_nothing(loaded, path, &text);
+    let file = &mut loaded.files[id as usize];
+    (file.unreadable, file.is_script) = (wrong.is_some(), true);
+    if let Some(wrong) = wrong {
+        let d = Diagnostic::error("M0122", format!("this file of hooks cannot be read: {wrong}"));
+        loaded.diagnostics.push(d.label(at, "imported here"));
+    }
+    id
 }
 
 fn check_pin(world: &dyn World, path: &str, pin: &ast::Str) -> Result<(), Box<Diagnostic>> {
@@ -225,13 +250,25 @@ fn check_pin(world: &dyn World, path: &str, pin: &ast::Str) -> Result<(), Box<Di
         Box::new(d.label(pin.span, "pinned here"))
     })?;
     let hex = monarch_graph::hex(&facts.sha256);
-    if pin.value.eq_ignore_ascii_case(&hex) {
+    if pin_holds(&pin.value, &hex) {
         return Ok(());
     }
     let d = Diagnostic::error("M0123", format!("`{path}` is not the file that was pinned"))
         .label(pin.span, "another hash")
         .fix(format!("its sha256 is {hex}"), pin.span, format!("\"{hex}\""));
     Err(Box::new(d))
+}
+
+/// Whether a hash is the pinned one: all 64 digits, or the first ones (6 at least) and `...`. The
+/// beginning finds accidents; only the whole keeps out those who mean harm.
+pub(crate) fn pin_holds(pin: &str, hex: &str) -> bool {
+    match pin.strip_suffix("...") {
+        Some(head) => {
+            let start = hex.get(..head.len());
+            head.len() >= 6 && start.is_some_and(|s| s.eq_ignore_ascii_case(head))
+        }
+        None => pin.eq_ignore_ascii_case(hex),
+    }
 }
 
 /// `name` as seen from the file `from`.

@@ -3,17 +3,24 @@
 use crate::data::DataFacts;
 use crate::hir::{Eval, Objective, Unit, Value};
 use crate::registry::{CHECKPOINT, EVAL};
-use crate::scope::Checker;
+use crate::rules::Known;
+use crate::scope::{Checker, with_near};
 use crate::settings::{Settings, last};
 use crate::statics::{show, type_of};
 use crate::train::{MAX_STEPS, Pace};
 use monarch_diagnostic::Diagnostic;
-use monarch_graph::{CheckpointPolicy, Every, Span};
+use monarch_graph::{CheckpointPolicy, Contents, Every, Span};
 use monarch_syntax::ast::{self, Expr};
 
 impl<'a> Checker<'a> {
     /// `every`: steps, epochs or time.
-    fn every(&mut self, file: u32, path: &str, expr: &Expr, pace: Option<Pace>) -> Option<Every> {
+    pub fn every(
+        &mut self,
+        file: u32,
+        path: &str,
+        expr: &Expr,
+        pace: Option<Pace>,
+    ) -> Option<Every> {
         let value = self.setting_value(file, path, expr)?;
         let q = match &value {
             Value::Quantity(q) => *q,
@@ -70,14 +77,19 @@ impl<'a> Checker<'a> {
         let names = own.functions.iter().map(|f| f.name.name.clone()).collect();
         self.remember_defaults(&EVAL, "train.eval", &own);
         let every = match own.values.get("every") {
-            Some(e) => self.every(file, "train.eval.every", e, pace),
+            Some(e) => self.every(file, "train.eval.every", e, pace).map(Some),
             None => {
-                if !has_after(block) {
+                if !own.values.contains_key("after") {
                     self.missing(block, &EVAL, "every", &own);
+                    return (None, names);
                 }
-                None
+                Some(None)
             }
         };
+        let after = self.after(&own, "train.eval.after", "checkpoint");
+        if let Some(e) = own.values.get("after") {
+            self.not_run_yet(e.span, "`eval { after = .. }`", "use `every`");
+        }
         let batches = match own.values.get("batches") {
             Some(e) => self.whole_setting(file, "train.eval.batches", e, 1).map(Some),
             None => Some(None),
@@ -109,6 +121,7 @@ impl<'a> Checker<'a> {
         let eval = (|| {
             Some(Eval {
                 every: every?,
+                after_checkpoint: after?,
                 batches: batches?,
                 metrics: metrics?,
                 span: block.kind.span,
@@ -117,39 +130,121 @@ impl<'a> Checker<'a> {
         (eval.filter(|_| split == Some(true)).map(Some), names)
     }
 
+    /// `after = checkpoint`; false if it is not there.
+    fn after(&mut self, own: &Settings<'a>, path: &str, what: &str) -> Option<bool> {
+        let Some(expr) = own.values.get("after").copied() else { return Some(false) };
+        self.remember(path, expr);
+        match crate::calls::as_name(expr) {
+            Some(name) if name.name == what => Some(true),
+            Some(name) => {
+                let title = format!("nothing waits for `{}`", name.name);
+                let d = Diagnostic::error("M0110", title).label(name.span, "not here");
+                let fix = format!("write `after = {what}`");
+                self.report(d.fix(fix, name.span, what.to_owned()));
+                None
+            }
+            None => {
+                let d = Diagnostic::error("M0111", "`after` names what is waited for");
+                let d = d.label(expr.span, "not a name");
+                self.report(d.help(format!("write `after = {what}`, or `every = ..`")));
+                None
+            }
+        }
+    }
+
     pub fn checkpoint(
         &mut self,
         file: u32,
         given: &Settings<'a>,
+        known: &Known,
+        model: Option<usize>,
         pace: Option<Pace>,
     ) -> Option<CheckpointPolicy> {
-        let default =
-            |span| CheckpointPolicy { every: None, keep: 3, to: "runs/{run.id}".to_owned(), span };
         let Some(block) = given.blocks.get("checkpoint").copied() else {
-            return Some(default(Span::default()));
+            return Some(CheckpointPolicy::default());
         };
         let own = self.settings(&CHECKPOINT, block.body.as_ref());
         self.remember_defaults(&CHECKPOINT, "train.checkpoint", &own);
-        let every =
-            own.values.get("every").map(|e| self.every(file, "train.checkpoint.every", e, pace));
-        let keep =
-            own.values.get("keep").map(|e| self.whole_setting(file, "train.checkpoint.keep", e, 1));
-        let to = own.values.get("to").map(|e| {
+        let get = |name: &str| own.values.get(name).copied();
+        let every = get("every").map(|e| self.every(file, "train.checkpoint.every", e, pace));
+        let also = get("also").map(|e| self.every_steps(file, "train.checkpoint.also", e, pace));
+        let keep = get("keep").map(|e| self.whole_setting(file, "train.checkpoint.keep", e, 1));
+        let to = get("to").map(|e| {
             let text = self.text_setting(file, "train.checkpoint.to", e)?;
             self.placeholders(&text, e.span)?;
             Some(text)
         });
-        let mut policy = default(block.kind.span);
-        if let Some(every) = every {
-            policy.every = Some(every?);
+        let async_ = get("async").map(|e| self.bool_setting(file, "train.checkpoint.async", e));
+        let best = get("best").map(|e| self.best(e, known));
+        let format = get("format").map(|e| self.format(file, e));
+        let what = get("what").map(|e| self.contents(e, model));
+        let after_eval = self.after(&own, "train.checkpoint.after", "eval");
+        if after_eval == Some(true) && !given.blocks.contains_key("eval") {
+            let at = get("after").map_or(block.kind.span, |e| e.span);
+            let d = Diagnostic::error("M0110", "this job has no `eval` to wait for");
+            self.report(d.label(at, "never happens").help("add `eval { every = .. }`"));
+            return None;
         }
-        if let Some(keep) = keep {
-            policy.keep = keep?;
+        format.unwrap_or(Some(()))?;
+        for name in ["also", "async", "best", "what", "after"] {
+            if let Some(e) = get(name) {
+                self.not_run_yet(e.span, &format!("`checkpoint {{ {name} = .. }}`"), "take it out");
+            }
         }
-        if let Some(to) = to {
-            policy.to = to?;
+        let default = CheckpointPolicy::default();
+        Some(CheckpointPolicy {
+            every: every.map_or(Some(None), |e| e.map(Some))?,
+            also: also.map_or(Some(None), |e| e.map(Some))?,
+            after_eval: after_eval?,
+            keep: keep.unwrap_or(Some(default.keep))?,
+            best: best.map_or(Some(None), |b| b.map(Some))?,
+            what: what.unwrap_or(Some(default.what))?,
+            background: async_.unwrap_or(Some(default.background))?,
+            to: to.unwrap_or(Some(default.to))?,
+            span: block.kind.span,
+        })
+    }
+
+    fn format(&mut self, file: u32, expr: &Expr) -> Option<()> {
+        let text = self.text_setting(file, "train.checkpoint.format", expr)?;
+        if text == "safetensors" {
+            return Some(());
         }
-        Some(policy)
+        let d = Diagnostic::error("M0112", format!("checkpoints are not written as `{text}`"))
+            .label(expr.span, "unknown format");
+        self.report(d.fix("write `\"safetensors\"`", expr.span, "\"safetensors\""));
+        None
+    }
+
+    fn contents(&mut self, expr: &Expr, model: Option<usize>) -> Option<Contents> {
+        self.remember("train.checkpoint.what", expr);
+        let all = [
+            ("all", Contents::All),
+            ("adapters", Contents::Adapters),
+            ("weights", Contents::Weights),
+        ];
+        let names = all.iter().map(|a| a.0);
+        let Some(name) = crate::calls::as_name(expr) else {
+            let d = Diagnostic::error("M0111", "`what` is all, adapters or weights");
+            self.report(d.label(expr.span, "something else"));
+            return None;
+        };
+        let Some((_, what)) = all.iter().find(|a| a.0 == name.name) else {
+            let title = format!("a checkpoint of `{}` is not known", name.name);
+            let d = Diagnostic::error("M0106", title).label(name.span, "unknown");
+            self.report(with_near(d, name, names, "there are"));
+            return None;
+        };
+        let model = model.and_then(|id| self.model_value(id));
+        if *what == Contents::Adapters
+            && model.is_some_and(|m| m.weights.iter().all(|w| w.trainable))
+        {
+            let d = Diagnostic::error("M0805", "this model has no adapters: all of it is trained");
+            let help = "`what = all` saves the same; `lora(..)` and `freeze` make a difference";
+            self.report(d.label(expr.span, "nothing to leave out").help(help));
+            return None;
+        }
+        Some(*what)
     }
 
     /// `{run.id}` is the one thing that is filled in.
@@ -176,47 +271,43 @@ impl<'a> Checker<'a> {
         Some(())
     }
 
-    /// `eval { after = checkpoint }` and `checkpoint { after = eval }`.
+    /// `eval { after = checkpoint }` and `checkpoint { after = eval }`, and no clock in either.
     pub fn waits_in_circle(&mut self, given: &Settings<'a>) -> Option<()> {
         let (Some(eval), Some(save)) = (given.blocks.get("eval"), given.blocks.get("checkpoint"))
         else {
             return Some(());
         };
         let (a, b) = (after(eval), after(save));
-        let circle = matches!((&a, &b), (Some(a), Some(b))
-            if a.name == "checkpoint" && b.name == "eval");
-        if !circle {
+        let (Some((_, a)), Some((_, b))) = (
+            a.filter(|a| a.0 == "checkpoint" && !has_clock(eval)),
+            b.filter(|b| b.0 == "eval" && !has_clock(save)),
+        ) else {
             return Some(());
-        }
-        self.diagnostics.retain(|d| {
-            let inside = |s: Span| {
-                let holds = |o: Span| o.file == s.file && o.start <= s.start && s.end <= o.end;
-                [eval, save].iter().any(|b| b.body.as_ref().is_some_and(|x| holds(x.span)))
-            };
-            !(d.code == "M0906" && d.title.contains("`after`") && d.span().is_some_and(inside))
-        });
-        let whole =
-            |b: &ast::Block| b.kind.span.to(b.body.as_ref().map_or(b.kind.span, |x| x.span));
+        };
         self.report(
             Diagnostic::error("M0501", "`eval` and `checkpoint` wait for each other")
-                .label(whole(eval), "eval waits for checkpoint")
-                .label(whole(save), "checkpoint waits for eval")
+                .label(a, "eval waits for checkpoint")
+                .label(b, "checkpoint waits for eval")
                 .help("give one of them a clock: `eval { every = 250 steps }`"),
         );
         None
     }
 }
 
-/// What a block's `after` names.
-fn after(block: &ast::Block) -> Option<ast::Ident> {
+/// What a block's `after` names, and where it is written.
+fn after(block: &ast::Block) -> Option<(&str, Span)> {
     block.body.iter().flat_map(|b| &b.entries).find_map(|e| match &e.kind {
         ast::EntryKind::Assign(a) if a.path.text() == "after" => {
-            crate::calls::as_name(&a.value).cloned()
+            let name = crate::calls::as_name(&a.value)?;
+            Some((name.name.as_str(), a.path.span.to(a.value.span)))
         }
         _ => None,
     })
 }
 
-fn has_after(block: &ast::Block) -> bool {
-    after(block).is_some()
+fn has_clock(block: &ast::Block) -> bool {
+    block.body.iter().flat_map(|b| &b.entries).any(|e| match &e.kind {
+        ast::EntryKind::Assign(a) => ["every", "also"].contains(&a.path.text().as_str()),
+        _ => false,
+    })
 }

@@ -1,10 +1,11 @@
 //! What `monarch explain WORD` says: the settings of a block, the events, a name of the library.
 
+use crate::events::{ACTIONS, CallDoc, EVENTS, FAULTS, METRICS, RESPONSES, RHAI, SCRIPT};
 use crate::library::MODULES;
-use crate::registry::{ACTIONS, BLOCKS, BlockDoc, EVENTS, Form, block_doc};
+use crate::registry::{BLOCKS, BlockDoc, Form, block_doc};
 use std::fmt::Write;
 
-/// What there is to know about a block (`train`), one of its settings (`train.batch`), `events`,
+/// What there is to know about a block (`train`), one of its settings (`train.batch`), `events`, `hooks`,
 /// a module (`std.nn`) or a name in one (`Linear`, `std.nn.Linear`); a setting's name alone finds
 /// all of that name.
 pub fn about(word: &str) -> Option<String> {
@@ -13,6 +14,9 @@ pub fn about(word: &str) -> Option<String> {
     }
     if word == "units" {
         return Some(crate::units::page());
+    }
+    if word == "hooks" {
+        return Some(hooks());
     }
     if let Some(block) = block_doc(word) {
         return Some(block_page(block));
@@ -74,7 +78,7 @@ pub fn topics() -> Vec<(&'static str, Vec<String>)> {
 
 /// All words that [`about`] knows, for suggestions.
 pub fn words() -> Vec<String> {
-    let mut out = vec!["events".to_owned(), "units".to_owned()];
+    let mut out = vec!["events".to_owned(), "hooks".to_owned(), "units".to_owned()];
     for block in BLOCKS {
         out.push(block.name.to_owned());
         out.extend(block.settings.iter().map(|s| format!("{}.{}", block.name, s.name)));
@@ -87,20 +91,68 @@ pub fn words() -> Vec<String> {
 }
 
 fn events() -> String {
-    format!(
-        "`on EVENT(above = ..) => ACTION` stands in a `train` block.\n\n\
-         metrics   loss, eval.loss, and eval.NAME for each metric that `eval` defines\n\
-         actions   {}\n\n\
-         not built yet: {}\n",
-        ACTIONS.join(", "),
-        EVENTS.join(" ")
-    )
+    let mut out = String::from(
+        "`on EVENT(..) => ACTION` stands in a `train` block. ACTION is one of those below, a text\n\
+         in Rhai between ```rhai and ```, or `name.function` of an imported file of hooks.\n\n\
+         metrics: loss, eval.loss, and eval.NAME for each metric that `eval` defines; they take\n\
+         `above` or `below`: `on eval.accuracy(above = 98%) => stop`\n\nevents\n",
+    );
+    calls(&mut out, EVENTS);
+    out.push_str("\nactions\n");
+    calls(&mut out, ACTIONS);
+    out.push_str(
+        "\nA run carries out `stop` and `checkpoint` on metrics so far. Every `on` takes\n\
+         `required = true`: the run fails with this hook, which is switched off otherwise.\n\
+         Functions for Rhai: `monarch explain hooks`\n",
+    );
+    out
+}
+
+/// What a hook in Rhai may call.
+fn hooks() -> String {
+    let mut out = String::from(
+        "A hook is a text in Rhai that the controller runs between steps. It may call\n\n",
+    );
+    let width = SCRIPT.iter().map(|f| f.usage.len()).max().unwrap_or(0);
+    for f in SCRIPT {
+        let _ = writeln!(out, "{:width$}  {}", f.usage, f.doc);
+    }
+    out.push_str("\nmetrics: loss, eval.loss and those of `eval`, and\n");
+    let width = METRICS.iter().map(|m| m.0.len()).max().unwrap_or(0);
+    for (name, doc) in METRICS {
+        let _ = writeln!(out, "{name:width$}  {doc}");
+    }
+    out.push_str("\nof Rhai itself: ");
+    let names: Vec<&str> = RHAI.iter().map(|f| f.0).collect();
+    for chunk in names.chunks(9) {
+        let _ = writeln!(out, "{}", chunk.join(" "));
+    }
+    out
+}
+
+fn responses() -> String {
+    let mut out = String::from("\nresponses, joined by `then`\n");
+    calls(&mut out, RESPONSES);
+    out.push('\n');
+    for (fault, fitting) in FAULTS {
+        let _ = writeln!(out, "{fault:12}{}", fitting.join(", "));
+    }
+    out
+}
+
+fn calls(out: &mut String, table: &[CallDoc]) {
+    for call in table {
+        let _ = writeln!(out, "{}\n    {}", call.signature(), call.doc);
+    }
 }
 
 fn block_page(block: &BlockDoc) -> String {
     let mut out = format!("{}\n\n{}", block.doc, rows(block, &|_| true));
     if block.functions {
         out.push_str("\nMetrics are defined in it: `name(x: f32[B, 64], ..) = mean(..)`\n");
+    }
+    if block.name == "fault" {
+        out.push_str(&responses());
     }
     if block.hooks {
         out.push_str("\nRules stand at its end: see `monarch explain events`\n");

@@ -84,8 +84,8 @@ pub const TRAIN: BlockDoc = BlockDoc {
         value("overlap", "true or false", Some("true"), "Reduce gradients while backward runs."),
         block("eval", "Evaluation on the `eval` split."),
         block("checkpoint", "Saving the run."),
-        SettingDoc { form: Form::Block, ..later("metrics", "What is logged, and how often.") },
-        SettingDoc { form: Form::Block, ..later("fault", "What follows a failure.") },
+        block("metrics", "What is recorded of steps, and how often."),
+        block("fault", "What follows a failure."),
     ],
 };
 
@@ -97,7 +97,7 @@ pub const EVAL: BlockDoc = BlockDoc {
     settings: &[
         value("every", "steps, epochs or time", None, "How often."),
         value("batches", "a whole number", None, "Only the first so many batches."),
-        later("after", "Run after something else."),
+        value("after", "checkpoint", None, "Evaluate whenever a checkpoint is saved."),
     ],
 };
 
@@ -108,12 +108,62 @@ pub const CHECKPOINT: BlockDoc = plain(
         value("every", "steps, epochs or time", None, "How often."),
         value("keep", "a whole number", Some("3"), "The newest whole ones are kept."),
         value("to", "a folder", Some("\"runs/{run.id}\""), "Where."),
-        later("after", "Save after something else."),
-        later("also", "Keep every so many for good."),
-        later("async", "Whether training goes on while it is written (it does)."),
-        later("best", "Keep the best by a metric."),
-        later("format", "Another layout of files."),
-        later("what", "Only a part of the state."),
+        value("after", "eval", None, "Save with every evaluation."),
+        value(
+            "also",
+            "steps or epochs",
+            None,
+            "Saved too, after every so many, and kept for good.",
+        ),
+        value("async", "true or false", Some("true"), "Training goes on while it is written."),
+        value(
+            "best",
+            "min(metric) or max(metric)",
+            None,
+            "Save an evaluation that beats all before it, and keep it until it is beaten.",
+        ),
+        value("format", "\"safetensors\"", Some("\"safetensors\""), "Layout of the files."),
+        value(
+            "what",
+            "all, adapters or weights",
+            Some("all"),
+            "`adapters`: what is trained; `weights`: no optimizer state, so no `--resume`.",
+        ),
+    ],
+);
+
+pub const METRICS: BlockDoc = plain(
+    "metrics",
+    "What is recorded of steps; evaluations are always recorded.",
+    &[
+        value("every", "steps or epochs", Some("1 step"), "Record one of so many steps."),
+        value("log", "a list of metrics", None, "These alone; all of them without it."),
+    ],
+);
+
+pub const FAULT: BlockDoc = plain(
+    "fault",
+    "What follows a failure: one response `then` another, each when the one before has not helped.",
+    &[
+        value(
+            "worker.lost",
+            "responses",
+            Some("replace then shrink then stop"),
+            "A worker is gone. A run carries out `stop` so far.",
+        ),
+        value(
+            "worker.slow",
+            "responses",
+            Some("warn(after = 20%)"),
+            "A worker holds up the others.",
+        ),
+        value(
+            "collective",
+            "responses",
+            Some("abort(after = 2 min) then retry(3) then stop"),
+            "A collective does not end. A run carries out `stop` so far.",
+        ),
+        value("loss.nan", "responses", Some("stop"), "The loss is not a number, or infinite."),
     ],
 );
 
@@ -315,25 +365,10 @@ pub const LATER_NAMES: &[(&str, &str)] = &[];
 /// Settings of `limit` in a sweep.
 pub const LIMIT: &[&str] = &["trials", "time", "each"];
 
-/// Things that happen, for `on`.
-pub const EVENTS: &[&str] = &[
-    "step",
-    "eval.done",
-    "checkpoint.done",
-    "worker.lost",
-    "worker.slow",
-    "loss.nan",
-    "loss.spike",
-    "stop",
-];
-
-/// What an `on` rule may do.
-pub const ACTIONS: &[&str] = &["stop", "checkpoint"];
-
 /// All blocks with settings of their own.
 pub const BLOCKS: &[BlockDoc] = &[
-    BATCH, CHECKPOINT, CLUSTER, DATA, DEVICE, EVAL, LINK, LORA, MESH, MODEL, OFFLOAD, OVERLAP,
-    PIPELINE, PLAN, PRECISION, SHARD, SWEEP, TRAIN, ZERO,
+    BATCH, CHECKPOINT, CLUSTER, DATA, DEVICE, EVAL, FAULT, LINK, LORA, MESH, METRICS, MODEL,
+    OFFLOAD, OVERLAP, PIPELINE, PLAN, PRECISION, SHARD, SWEEP, TRAIN, ZERO,
 ];
 
 /// What settings and arguments are called elsewhere, and here.

@@ -1,13 +1,16 @@
-//! `on eval.accuracy(above = 98%) => stop`.
+//! Rules on metrics: `on eval.accuracy(above = 98%) => stop`; and all other `on`.
 
-use crate::hir::{Eval, ExprKind as H, Objective, Op, Unit, Value};
-use crate::registry::{ACTIONS, EVENTS};
+use crate::events::{EVENTS, MAIN_EVENTS, METRICS, REQUIRED};
+use crate::hir::{
+    Eval, ExprKind as H, Hook, HookAction, HookEvent, Objective, Op, Request, Unit, Value,
+};
 use crate::scope::{Checker, with_near};
 use crate::settings::Settings;
 use crate::statics::{show, type_of};
+use crate::train::Pace;
 use monarch_diagnostic::{Diagnostic, suggest};
-use monarch_graph::{Action, Rule};
-use monarch_syntax::ast::{self, Expr, ExprKind};
+use monarch_graph::{Action, Rule, Span};
+use monarch_syntax::ast::{self, Expr};
 
 /// Whether a metric is the share of samples for which a comparison holds.
 fn is_share(metric: &Objective) -> bool {
@@ -15,73 +18,118 @@ fn is_share(metric: &Objective) -> bool {
         && matches!(&metric.function.result.kind, H::Op { op: Op::Compare(_), .. })
 }
 
+/// Metrics of a job, for `on`, `best` and hooks.
+pub(crate) struct Known {
+    /// `loss`, `eval.loss`, `eval.accuracy`: `on` takes them.
+    pub watched: Vec<String>,
+    /// Those of them that lie between 0 and 1.
+    shares: Vec<String>,
+}
+
+impl Known {
+    pub fn of(evaluates: bool, metrics: &[String], eval: Option<&Eval>) -> Known {
+        let mut watched = vec!["loss".to_owned()];
+        if evaluates {
+            watched.push("eval.loss".to_owned());
+            watched.extend(metrics.iter().map(|m| format!("eval.{m}")));
+        }
+        let metrics = eval.into_iter().flat_map(|e| &e.metrics);
+        let shares = metrics.filter(|m| is_share(m)).map(|m| format!("eval.{}", m.name));
+        Known { watched, shares: shares.collect() }
+    }
+
+    /// All that a hook can read: these, and the numbers of every step.
+    pub fn readable(&self) -> Vec<&str> {
+        let own = self.watched.iter().map(String::as_str);
+        own.chain(METRICS.iter().map(|m| m.0).filter(|m| *m != "loss")).collect()
+    }
+}
+
+/// What an `on` is.
+enum On {
+    /// Carried out by the scheduler.
+    Rule(Rule),
+    Hook(Hook),
+}
+
 impl<'a> Checker<'a> {
     pub fn rules(
         &mut self,
         file: u32,
         given: &Settings<'a>,
-        metrics: &[String],
-        eval: Option<&Option<Eval>>,
-    ) -> Option<Vec<Rule>> {
-        let mut known = vec!["loss".to_owned()];
-        if eval.is_some() || given.blocks.contains_key("eval") {
-            known.push("eval.loss".to_owned());
-            known.extend(metrics.iter().map(|m| format!("eval.{m}")));
-        }
-        let metrics = eval.into_iter().flatten().flat_map(|e| &e.metrics);
-        let shares: Vec<String> =
-            metrics.filter(|m| is_share(m)).map(|m| format!("eval.{}", m.name)).collect();
-        let mut out = Some(Vec::new());
+        known: &Known,
+        pace: Option<Pace>,
+    ) -> Option<(Vec<Rule>, Vec<Hook>)> {
+        let (mut rules, mut hooks) = (Vec::new(), Vec::new());
+        let mut fine = true;
         for hook in &given.hooks {
-            match (self.rule(file, hook, &known, &shares), &mut out) {
-                (Some(rule), Some(list)) => list.push(rule),
-                _ => out = None,
+            match self.on(file, hook, known, pace) {
+                Some(On::Rule(rule)) => rules.push(rule),
+                Some(On::Hook(hook)) => hooks.push(hook),
+                None => fine = false,
             }
         }
-        out
+        fine.then_some((rules, hooks))
     }
 
-    fn rule(
+    fn on(
         &mut self,
         file: u32,
         hook: &'a ast::Hook,
-        known: &[String],
-        shares: &[String],
-    ) -> Option<Rule> {
+        known: &Known,
+        pace: Option<Pace>,
+    ) -> Option<On> {
         let event = hook.event.text();
-        let is_metric = known.contains(&event);
-        if !is_metric && !EVENTS.contains(&event.as_str()) {
-            self.unknown_event(&hook.event, known);
-            return None;
+        let found = match known.watched.contains(&event) {
+            true => self.metric_event(file, hook, &event, known),
+            false => self.plain_event(file, hook, &event, known, pace),
+        };
+        let action = self.hook_action(file, hook, known);
+        let ((event, required), action) = (found?, action?);
+        let act = match &action {
+            HookAction::Ask(Request::Stop) => Some(Action::Stop),
+            HookAction::Ask(Request::Checkpoint) => Some(Action::Checkpoint),
+            _ => None,
+        };
+        let span = hook.span;
+        match (event, act) {
+            (HookEvent::Metric { name: metric, above, below }, Some(action)) => {
+                Some(On::Rule(Rule { metric, above, below, action, span }))
+            }
+            (event, _) => {
+                let help = "`on metric(above = ..) => stop` and `=> checkpoint` are carried out";
+                let at = hook.event.span.to(hook.action.span);
+                self.not_run_yet(at, &format!("`on {}` like this", hook.event.text()), help);
+                Some(On::Hook(Hook { event, action, required, span }))
+            }
         }
-        if let ExprKind::Rhai(rhai) = &hook.action.kind {
-            self.report(
-                Diagnostic::error("M0905", "hooks in Rhai are not built yet")
-                    .label(rhai.span, "this hook")
-                    .help("`on metric(above = ..) => stop` and `=> checkpoint` are"),
-            );
-            return None;
-        }
-        if !is_metric {
-            self.report(
-                Diagnostic::error("M0905", format!("waiting for `{event}` is not built yet"))
-                    .label(hook.event.span, "this event")
-                    .help(format!("rules on metrics are: {}", known.join(", "))),
-            );
-            return None;
-        }
-        let action = self.action(&hook.action);
-        let (mut above, mut below) = (None, None);
+    }
+
+    /// `eval.accuracy(above = 98%)`
+    fn metric_event(
+        &mut self,
+        file: u32,
+        hook: &'a ast::Hook,
+        event: &str,
+        known: &Known,
+    ) -> Option<(HookEvent, bool)> {
+        let (mut above, mut below, mut required) = (None, None, false);
         for arg in &hook.args {
             let slot = match arg.name.as_ref().map(|n| n.name.as_str()) {
                 Some("above") => &mut above,
                 Some("below") => &mut below,
+                Some("required") => {
+                    let one = std::slice::from_ref(arg);
+                    let given = self.typed_args(file, event, &[REQUIRED], arg.span, one, None)?;
+                    required = given.flag("required");
+                    continue;
+                }
                 _ => {
                     self.rule_arg(arg);
                     return None;
                 }
             };
-            *slot = Some(self.bound(file, &event, &arg.value, shares)?);
+            *slot = Some(self.bound(file, event, &arg.value, &known.shares)?);
         }
         if above.is_none() && below.is_none() {
             self.report(
@@ -91,7 +139,48 @@ impl<'a> Checker<'a> {
             );
             return None;
         }
-        Some(Rule { metric: event, above, below, action: action?, span: hook.span })
+        Some((HookEvent::Metric { name: event.to_owned(), above, below }, required))
+    }
+
+    /// `step(every = 50 steps)`
+    fn plain_event(
+        &mut self,
+        file: u32,
+        hook: &'a ast::Hook,
+        event: &str,
+        known: &Known,
+        pace: Option<Pace>,
+    ) -> Option<(HookEvent, bool)> {
+        let Some(doc) = EVENTS.iter().find(|e| e.name == event) else {
+            self.unknown_event(&hook.event, known);
+            return None;
+        };
+        let docs: Vec<_> = doc.args.iter().copied().chain([REQUIRED]).collect();
+        let given = self.typed_args(file, event, &docs, hook.event.span, &hook.args, pace)?;
+        let above = |default: f64| given.number("above").unwrap_or(default);
+        let found = match event {
+            "step" => HookEvent::Step { every: given.whole("every").unwrap_or(1) },
+            "eval.done" => HookEvent::EvalDone,
+            "checkpoint.done" => HookEvent::CheckpointDone,
+            "worker.lost" => HookEvent::WorkerLost,
+            "worker.joined" => HookEvent::WorkerJoined,
+            "worker.slow" => HookEvent::WorkerSlow { above: above(0.2) },
+            "loss.nan" => HookEvent::LossNan,
+            "loss.spike" => {
+                HookEvent::LossSpike { above: above(2.0), over: given.whole("over").unwrap_or(200) }
+            }
+            _ => HookEvent::Stop,
+        };
+        if found == HookEvent::EvalDone && known.watched.len() == 1 {
+            self.never_happens(hook.event.span, "this job has no `eval`");
+            return None;
+        }
+        Some((found, given.flag("required")))
+    }
+
+    fn never_happens(&mut self, at: Span, why: &str) {
+        let d = Diagnostic::error("M0110", "this never happens").label(at, why);
+        self.report(d.help("add `eval { every = .. }`"));
     }
 
     /// The number a metric is compared with.
@@ -126,7 +215,7 @@ impl<'a> Checker<'a> {
             Some(name) => {
                 let title = format!("a rule has no `{}`", name.name);
                 let d = Diagnostic::error("M0117", title).label(name.span, "unknown argument");
-                let all = ["above", "below"].into_iter();
+                let all = ["above", "below", "required"].into_iter();
                 self.report(with_near(d, name, all, "it has"));
             }
             None => self.report(
@@ -136,9 +225,10 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn unknown_event(&mut self, event: &ast::Path, known: &[String]) {
+    fn unknown_event(&mut self, event: &ast::Path, known: &Known) {
         let text = event.text();
-        let all = EVENTS.iter().copied().chain(known.iter().map(String::as_str));
+        let names = EVENTS.iter().map(|e| e.name);
+        let all = names.clone().chain(known.watched.iter().map(String::as_str));
         let near = suggest(&text, all.clone());
         // The part that is wrong: `eval.acuracy` is right up to the dot.
         let good = |n: usize| {
@@ -150,45 +240,25 @@ impl<'a> Checker<'a> {
         let at = event.parts.get(n).map_or(event.span, |p| p.span);
         let d = Diagnostic::error("M0110", format!("nothing called `{text}` ever happens"))
             .label(at, "unknown event");
-        let others: Vec<&str> = all.filter(|e| Some(*e) != near).collect();
+        // Metrics are told where one may be meant.
+        let others = names.take(MAIN_EVENTS).filter(|e| Some(*e) != near);
+        let watched = known.watched.iter().map(String::as_str).filter(|e| Some(*e) != near);
         let d = match near {
-            Some(near) => {
+            Some(near) if known.watched.iter().any(|w| w == near) => {
+                let others: Vec<&str> = watched.collect();
                 let help = format!("did you mean `{near}`? also: {}", others.join(", "));
                 d.fix(help, event.span, near)
             }
-            None => d.help(format!("there are: {}", others.join(", "))),
+            Some(near) => {
+                let others: Vec<&str> = others.collect();
+                let help = format!("did you mean `{near}`? also: {}", others.join(", "));
+                d.fix(help, event.span, near)
+            }
+            None => {
+                let all: Vec<&str> = watched.chain(others).collect();
+                d.help(format!("there are: {}", all.join(", ")))
+            }
         };
         self.report(d);
-    }
-
-    fn action(&mut self, expr: &Expr) -> Option<Action> {
-        let expr = match &crate::calls::bare(expr).kind {
-            ExprKind::Call(callee, args) if args.is_empty() => callee,
-            _ => expr,
-        };
-        let Some(name) = crate::calls::as_name(expr) else {
-            self.report(
-                Diagnostic::error("M0905", "this action is not built yet")
-                    .label(expr.span, "`stop` and `checkpoint` are"),
-            );
-            return None;
-        };
-        match name.name.as_str() {
-            "stop" => Some(Action::Stop),
-            "checkpoint" => Some(Action::Checkpoint),
-            "note" | "set" | "rollback" | "pause" => {
-                self.report(
-                    Diagnostic::error("M0905", format!("`{}` is not built yet", name.name))
-                        .label(name.span, "`stop` and `checkpoint` are"),
-                );
-                None
-            }
-            _ => {
-                let title = format!("no rule can `{}`", name.name);
-                let d = Diagnostic::error("M0110", title).label(name.span, "unknown action");
-                self.report(with_near(d, name, ACTIONS.iter().copied(), "it can"));
-                None
-            }
-        }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) enum Entity {
     Plan(usize),
     Sweep(usize),
     Module(u32),
+    /// A file of hooks.
+    Script(u32),
     /// Defined by something that was reported.
     Broken,
 }
@@ -42,6 +44,7 @@ impl Entity {
             Entity::Plan(_) => "a plan",
             Entity::Sweep(_) => "a sweep",
             Entity::Module(_) => "a module",
+            Entity::Script(_) => "a file of hooks",
             Entity::Broken => "broken",
         }
     }
@@ -337,6 +340,11 @@ impl<'a> Checker<'a> {
                     self.define(file, alias, entity, true);
                 }
             },
+            (Target::Script(script), _) => {
+                if let Some(name) = module_name(import) {
+                    self.define(file, &name, Entity::Script(script), true);
+                }
+            }
             (Target::Module(module), Some(names)) => {
                 if let Some(alias) = &import.alias {
                     self.report(

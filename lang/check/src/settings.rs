@@ -33,10 +33,7 @@ impl<'a> Checker<'a> {
         for entry in body.iter().flat_map(|b| &b.entries) {
             match &entry.kind {
                 EntryKind::Assign(a) => {
-                    let Some(name) = a.path.single() else {
-                        self.unknown_setting(doc, &a.path.parts[0], a.path.span);
-                        continue;
-                    };
+                    let name = &Ident { name: a.path.text(), span: a.path.span };
                     self.value_entry(doc, name, a, &mut seen, &mut out);
                 }
                 EntryKind::Block(b) => {
@@ -246,18 +243,7 @@ impl<'a> Checker<'a> {
 
     fn not_yet(&mut self, doc: &BlockDoc, setting: &SettingDoc, name: &Ident) {
         let (block, what) = (doc.name, setting.name);
-        let d = match what {
-            "metrics" => {
-                let title = "`metrics` is not built yet: every run logs all of its metrics";
-                Diagnostic::warning("M0907", title)
-            }
-            "fault" => {
-                let title = "`fault` is not built yet: a lost worker stops the run";
-                Diagnostic::error("M0904", title)
-            }
-            "after" => Diagnostic::error("M0906", "`after` is not built yet: use `every`"),
-            _ => Diagnostic::error("M0906", format!("`{what}` of `{block}` is not built yet")),
-        };
+        let d = Diagnostic::error("M0906", format!("`{what}` of `{block}` is not built yet"));
         self.report(d.label(name.span, setting.doc).help("take it out for now"));
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct State {
     /// Values from the command line, by param.
     pub overrides: HashMap<usize, Override>,
     pub settings: Vec<Setting>,
+    /// Imported files of hooks that were read, by their number.
+    pub hook_files: HashMap<u32, crate::hooks::HookFile>,
     /// See [`crate::run_gate`].
     pub not_run_yet: Vec<Diagnostic>,
     /// See [`crate::Checked::absent`].

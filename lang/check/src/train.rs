@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use crate::data::DataFacts;
 use crate::hir::{Job, Layout, ModelId, Quantity, Unit, Value};
 use crate::registry::TRAIN;
+use crate::rules::Known;
 use crate::scope::{Checker, Entity, In};
 use crate::settings::Settings;
 use crate::statics::{show, type_of};
@@ -82,14 +83,20 @@ impl<'a> Checker<'a> {
             Some(loss)
         });
         let (eval, metrics) = self.eval(file, &given, data.as_ref(), model, pace);
-        let checkpoint = self.checkpoint(file, &given, pace);
+        let evaluates = given.blocks.contains_key("eval");
+        let known = Known::of(evaluates, &metrics, eval.as_ref().and_then(Option::as_ref));
+        let checkpoint = self.checkpoint(file, &given, &known, model, pace);
         let after = self.waits_in_circle(&given);
-        let rules = self.rules(file, &given, &metrics, eval.as_ref());
+        let recorded = self.metrics(file, &given, data.as_ref(), pace);
+        let faults = self.faults(file, &given, pace);
+        let on = self.rules(file, &given, &known, pace);
+        self.check_hook_files(&known);
         self.mark_place(place, layout.as_ref());
         if let (Some(data), Some(loss)) = (&data, &loss) {
             self.unread_columns(data, loss, eval.as_ref());
         }
         after?;
+        let (rules, hooks) = on?;
         let (data, batch) = (data?, batch?);
         Some(Job {
             name: block.name.as_ref()?.name.clone(),
@@ -117,7 +124,10 @@ impl<'a> Checker<'a> {
             overlap: overlap?,
             eval: eval?,
             checkpoint: Some(checkpoint?),
-            rules: rules?,
+            rules,
+            hooks,
+            faults: faults?,
+            metrics: recorded?,
             cluster: place?.0,
             layout: place?.1,
         })

@@ -71,3 +71,46 @@ fn the_main_ones() {
     let expected = std::fs::read_to_string(&path).expect("the golden file");
     assert!(out == expected, "differs; UPDATE=1 shows how\n{out}");
 }
+
+/// What is said with this code about a program after one edit.
+fn only(code: &str, name: &str, from: &str, to: &str) -> String {
+    let text = file(&format!("examples/{name}"));
+    assert!(text.contains(from), "{name} has no `{from}`");
+    let checked = Memory::with(name, &text.replacen(from, to, 1)).check(name);
+    let shown = checked.diagnostics.iter().filter(|d| d.code == code);
+    shown.map(|d| render(d, &checked.sources, Style::default())).collect()
+}
+
+/// Events, hooks and what waits for what, letter by letter.
+#[test]
+fn events_and_hooks() {
+    let said = only("M0110", "llama3d.mon", "on step(every", "on stepp(every");
+    let expected = "\
+M0110 × nothing called `stepp` ever happens   ╭ llama3d.mon:46:6
+46 │   on stepp(every = 50 steps) => ```rhai
+   ·      ───── unknown event
+   ╰ help: did you mean `step`? also: eval.done, checkpoint.done, worker.lost, loss.nan, \
+loss.spike, stop
+";
+    assert_eq!(said, expected);
+    let said = only("M0702", "llama3d.mon", "{ note(", "{ noet(");
+    let expected = "\
+M0702 × this hook calls `noet`, which hooks do not have   ╭ llama3d.mon:47:50
+47 │     if metric(\"loss\") > 1.5 * ema(\"loss\", 200) { noet(\"spike\"); checkpoint(); }
+   ·                                                  ──── unknown function (Rhai 2:50)
+   ╰ help: did you mean `note`? a hook may: note, checkpoint, set, rollback, stop
+";
+    assert_eq!(said, expected);
+    let text = "{ every = 250 steps, batches = 50 }\n  checkpoint { every = 10 min, keep";
+    let waits = "{ after = checkpoint }\n  checkpoint { after = eval, keep";
+    let said = only("M0501", "chargpt.mon", text, waits);
+    let expected = "\
+M0501 × `eval` and `checkpoint` wait for each other   ╭ chargpt.mon:59:16
+59 │   eval       { after = checkpoint }
+   ·                ────────────────── eval waits for checkpoint
+60 │   checkpoint { after = eval, keep = 3, to = \"runs/{run.id}\" }
+   ·                ──────────── checkpoint waits for eval
+   ╰ help: give one of them a clock: `eval { every = 250 steps }`
+";
+    assert_eq!(said, expected);
+}

@@ -174,9 +174,11 @@ fn make(
         drop_last: job.drop_last,
         buckets,
         tasks,
-        eval_every: job.eval.as_ref().map(|e| e.every),
+        eval_every: job.eval.as_ref().and_then(|e| e.every),
+        eval_after_checkpoint: job.eval.as_ref().is_some_and(|e| e.after_checkpoint),
         checkpoint: job.checkpoint.clone(),
         rules: job.rules.clone(),
+        metrics: job.metrics.clone(),
         overlap: job.overlap,
     };
     Ok((plan, at))

@@ -55,8 +55,10 @@ fn plan() -> g::Plan {
         buckets: Vec::new(),
         tasks: g::TaskGraph::default(),
         eval_every: None,
+        eval_after_checkpoint: false,
         checkpoint: None,
         rules: Vec::new(),
+        metrics: Default::default(),
         overlap: true,
     }
 }

@@ -87,8 +87,10 @@ mod tests {
             buckets: Vec::new(),
             tasks: g::TaskGraph::default(),
             eval_every: None,
+            eval_after_checkpoint: false,
             checkpoint: None,
             rules: Vec::new(),
+            metrics: Default::default(),
             overlap: true,
         }
     }

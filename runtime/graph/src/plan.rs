@@ -29,8 +29,11 @@ pub struct Plan {
     pub buckets: Vec<Bucket>,
     pub tasks: TaskGraph,
     pub eval_every: Option<Every>,
+    /// Evaluate whenever a checkpoint is saved.
+    pub eval_after_checkpoint: bool,
     pub checkpoint: Option<CheckpointPolicy>,
     pub rules: Vec<Rule>,
+    pub metrics: Metrics,
     /// Reductions start while backward goes on. Never changes a bit of the result.
     pub overlap: bool,
 }
@@ -340,11 +343,85 @@ pub enum Every {
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
 pub struct CheckpointPolicy {
     pub every: Option<Every>,
+    /// Also saved after every so many steps, and these are kept for good.
+    pub also: Option<u64>,
+    /// Saved with every evaluation.
+    pub after_eval: bool,
     /// Newest whole ones kept.
     pub keep: u64,
+    /// An evaluation that beats all before it is saved, and kept until it is beaten.
+    pub best: Option<Best>,
+    pub what: Contents,
+    /// Training goes on while it is written. Never changes a bit of the result.
+    pub background: bool,
     /// Directory; `{run.id}` is replaced when the run starts.
     pub to: String,
     pub span: Span,
+}
+
+impl Default for CheckpointPolicy {
+    fn default() -> CheckpointPolicy {
+        CheckpointPolicy {
+            every: None,
+            also: None,
+            after_eval: false,
+            keep: 3,
+            best: None,
+            what: Contents::All,
+            background: true,
+            to: "runs/{run.id}".to_owned(),
+            span: Span::default(),
+        }
+    }
+}
+
+/// What makes one checkpoint better than another.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Best {
+    /// A metric of an evaluation: `eval.loss`.
+    pub metric: String,
+    /// The smallest is the best, otherwise the largest.
+    pub smallest: bool,
+}
+
+/// What a checkpoint holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub enum Contents {
+    /// All weights, and the optimizer's state.
+    All,
+    /// The weights that are trained, and their optimizer state: enough to go on, since the others
+    /// are those that the job begins with.
+    Adapters,
+    /// All weights without the optimizer's state: to load elsewhere, not to go on.
+    Weights,
+}
+
+/// What is recorded of steps.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Metrics {
+    /// Steps: the last of each so many is recorded, and the last of the run.
+    pub every: u64,
+    /// Names of the language: `loss`, `tokens_per_s`; None for all.
+    pub log: Option<Vec<String>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics { every: 1, log: None }
+    }
+}
+
+impl Metrics {
+    /// Whether a step with this number, of a run of so many, is recorded.
+    pub fn records(&self, step: u64, steps: u64) -> bool {
+        let done = step.saturating_add(1);
+        done == steps || done.is_multiple_of(self.every.max(1))
+    }
+
+    /// Whether this number of a step is recorded.
+    pub fn logs(&self, name: &str) -> bool {
+        self.log.as_ref().is_none_or(|log| log.iter().any(|n| n == name))
+    }
 }
 
 /// `on eval.accuracy(above = 98%) => stop`.

@@ -43,8 +43,10 @@ fn plan(folder: &str, sha256: [u8; 32]) -> Plan {
         buckets: Vec::new(),
         tasks: TaskGraph::default(),
         eval_every: None,
+        eval_after_checkpoint: false,
         checkpoint: None,
         rules: Vec::new(),
+        metrics: Default::default(),
         overlap: true,
     }
 }

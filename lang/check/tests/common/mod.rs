@@ -3,20 +3,26 @@
 
 use monarch_check::{Checked, RecordFacts, TensorFact, TextFacts, World, WorldError};
 use monarch_graph::{DataFile, Source};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub struct Memory {
     pub files: BTreeMap<String, Vec<u8>>,
     pub tensors: BTreeMap<String, Vec<TensorFact>>,
+    /// Hashes are those of the bytes; otherwise each is 32 times 7.
+    pub real_hashes: bool,
 }
 
 impl Memory {
-    /// One program, a text that matches any pattern which ends in `.txt`, and some tensors.
+    /// One program, a text that matches any pattern which ends in `.txt`, some tensors and a file of hooks.
     pub fn with(path: &str, program: &str) -> Memory {
         let mut world = Memory::default();
         world.files.insert(path.to_owned(), program.as_bytes().to_vec());
         world.files.insert("corpus.txt".to_owned(), b"to be or not to be ".repeat(3000));
+        let hooks =
+            "fn post() { note(`loss ${metric(\"loss\")}`); }\nfn tell(who) { note(who); }\n";
+        world.files.insert("alerts.rhai".to_owned(), hooks.into());
         let fact = |name: &str, dtype: &str, shape: &[u64]| TensorFact {
             name: name.to_owned(),
             dtype: dtype.to_owned(),
@@ -96,7 +102,9 @@ impl World for Memory {
         let known = self.files.get(path).map(Vec::len);
         let known = known.or_else(|| self.tensors.get(path).map(Vec::len));
         let bytes = known.ok_or_else(|| WorldError::NotFound { path: path.to_owned() })? as u64;
-        Ok(DataFile { path: path.to_owned(), bytes, sha256: [7; 32] })
+        let content = self.files.get(path).filter(|_| self.real_hashes);
+        let sha256 = content.map_or([7; 32], |content| Sha256::digest(content).into());
+        Ok(DataFile { path: path.to_owned(), bytes, sha256 })
     }
 
     fn tensors(&self, path: &str) -> Result<Vec<TensorFact>, WorldError> {

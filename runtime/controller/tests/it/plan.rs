@@ -58,8 +58,10 @@ pub fn plan(steps: u64) -> g::Plan {
         buckets: Vec::new(),
         tasks: g::TaskGraph::default(),
         eval_every: Some(g::Every::Steps(10)),
+        eval_after_checkpoint: false,
         checkpoint: None,
         rules: Vec::new(),
+        metrics: Default::default(),
         overlap: true,
     }
 }
@@ -68,6 +70,6 @@ pub fn plan(steps: u64) -> g::Plan {
 pub fn saving(mut plan: g::Plan, steps: u64, keep: u64) -> g::Plan {
     let every = Some(g::Every::Steps(steps));
     let (to, span) = ("runs/{run.id}".to_string(), g::Span::default());
-    plan.checkpoint = Some(g::CheckpointPolicy { every, keep, to, span });
+    plan.checkpoint = Some(g::CheckpointPolicy { every, keep, to, span, ..Default::default() });
     plan
 }

@@ -204,8 +204,10 @@ pub fn wide_plan(data: &Path, overlap: bool, width: u64) -> Plan {
         ],
         tasks: tasks(),
         eval_every: None,
+        eval_after_checkpoint: false,
         checkpoint: None,
         rules: Vec::new(),
+        metrics: Default::default(),
         overlap,
     }
 }
