@@ -1,11 +1,11 @@
 //! What `monarch explain WORD` says: the settings of a block, the events, a name of the library.
 
-use crate::events::{ACTIONS, CallDoc, EVENTS, FAULTS, METRICS, RESPONSES, RHAI, SCRIPT};
+use crate::events::{ACTIONS, CallDoc, EVENTS, FAULTS, METRICS, RESPONSES, RHAI, SCRIPT, find};
 use crate::library::MODULES;
 use crate::registry::{BLOCKS, BlockDoc, Form, block_doc};
 use std::fmt::Write;
 
-/// What there is to know about a block (`train`), one of its settings (`train.batch`), `events`, `hooks`,
+/// What there is to know about a block (`train`), one of its settings (`train.batch`), `events`,
 /// a module (`std.nn`) or a name in one (`Linear`, `std.nn.Linear`); a setting's name alone finds
 /// all of that name.
 pub fn about(word: &str) -> Option<String> {
@@ -30,7 +30,9 @@ pub fn about(word: &str) -> Option<String> {
     let with: Vec<&BlockDoc> = BLOCKS.iter().filter(|b| b.setting(word).is_some()).collect();
     if !with.is_empty() {
         let page = |b: &&BlockDoc| format!("in `{}`:\n{}", b.name, rows(b, &|n| n == word));
-        return Some(with.iter().map(page).collect::<Vec<_>>().join("\n"));
+        let mut pages: Vec<String> = with.iter().map(page).collect();
+        pages.extend(is_event(word).then(events));
+        return Some(pages.join("\n"));
     }
     let is = |module: &str, word: &str| module == word || module.strip_prefix("std.") == Some(word);
     if let Some((module, text)) = MODULES.iter().find(|m| is(m.0, word)) {
@@ -53,11 +55,20 @@ pub fn about(word: &str) -> Option<String> {
         found.extend(crate::units::is_unit(word).then(crate::units::page));
         return Some(found.join("\n"));
     }
-    let event = EVENTS.contains(&word) || ACTIONS.contains(&word) || word.starts_with("eval.");
-    match event {
-        true => Some(events()),
-        false => crate::units::is_unit(word).then(crate::units::page),
+    if is_event(word) || find(ACTIONS, word).is_some() || word.starts_with("eval.") {
+        return Some(events());
     }
+    if find(RESPONSES, word).is_some() {
+        return block_doc("fault").map(block_page);
+    }
+    if SCRIPT.iter().any(|f| f.name == word) || METRICS.iter().any(|m| m.0 == word) {
+        return Some(hooks());
+    }
+    crate::units::is_unit(word).then(crate::units::page)
+}
+
+fn is_event(word: &str) -> bool {
+    find(EVENTS, word).is_some()
 }
 
 /// What there is to read about, in groups: their titles and words.
@@ -67,7 +78,7 @@ pub fn topics() -> Vec<(&'static str, Vec<String>)> {
     blocks.sort_unstable();
     let mut out = vec![
         ("Blocks and their settings", owned(&blocks)),
-        ("Words of the language", owned(&["events", "units"])),
+        ("Words of the language", owned(&["events", "hooks", "units"])),
     ];
     for (module, text) in MODULES {
         let names = entries(text).into_iter().map(|e| e.name.to_owned());
@@ -271,7 +282,10 @@ mod tests {
             tokens.contains("op tokens(") && tokens.contains(&crate::units::page()),
             "{tokens}"
         );
-        assert_eq!(about("worker.lost"), about("events"));
+        let lost = about("worker.lost").unwrap_or_default();
+        assert!(lost.starts_with("in `fault`:") && lost.contains("on EVENT"), "{lost}");
+        assert_eq!(about("eval.done"), about("events"));
+        assert_eq!(about("shrink"), about("fault"));
         assert_eq!(about("Lineal"), None);
         assert_eq!(about("std.loss.Linear"), None);
     }

@@ -1,9 +1,9 @@
 //! Arguments with declared types, for events, responses and actions.
 
-use crate::calls::{Declared, as_name};
+use crate::calls::Declared;
 use crate::events::{ArgDoc, Takes};
 use crate::hir::{MeshAxis, Unit, Value};
-use crate::scope::{Checker, with_near};
+use crate::scope::Checker;
 use crate::statics::{show, type_of};
 use crate::train::{MAX_STEPS, Pace};
 use monarch_diagnostic::Diagnostic;
@@ -98,7 +98,7 @@ impl Checker<'_> {
         pace: Option<Pace>,
     ) -> Option<Given> {
         if doc.takes == Takes::Axis {
-            return self.mesh_axis(callee, expr);
+            return self.mesh_axis(expr, None).map(|a| Given::Axis(a.0));
         }
         let value = self.plain_value(file, expr)?;
         let found = match (&value, doc.takes) {
@@ -149,22 +149,6 @@ impl Checker<'_> {
         let d = Diagnostic::error(code, title).label(expr.span, type_of(value).noun());
         let example = doc.takes.example();
         self.report(d.help(format!("for example `{callee}({name} = {example})`")));
-    }
-
-    fn mesh_axis(&mut self, callee: &str, expr: &Expr) -> Option<Given> {
-        let Some(name) = as_name(expr) else {
-            let d = Diagnostic::error("M0111", format!("`{callee}` takes an axis of the mesh"));
-            self.report(d.label(expr.span, "not an axis").help("for example `shrink(dp)`"));
-            return None;
-        };
-        let found = MeshAxis::ALL.into_iter().find(|a| a.name() == name.name);
-        if found.is_none() {
-            let title = format!("the mesh has no axis `{}`", name.name);
-            let d = Diagnostic::error("M0205", title).label(name.span, "unknown axis");
-            let all = MeshAxis::ALL.iter().map(|a| a.name());
-            self.report(with_near(d, name, all, "there are"));
-        }
-        found.map(Given::Axis)
     }
 }
 

@@ -15,7 +15,7 @@ fn declared(example: &str) -> String {
         let rest = &text[text.find(from).expect("the block is there")..];
         rest[..rest.find("\n}").expect("it ends") + 3].to_owned()
     };
-    part("cluster lab {") + &part("plan p3d on lab {")
+    part("cluster lab {") + part("plan p3d on lab {").as_str()
 }
 
 /// A job that trains a small Llama on the layout of `llama3d.mon`.

@@ -40,6 +40,18 @@ fn axis(i: u32) -> Poly {
     Poly::symbol(Sym(i))
 }
 
+fn root() -> Instance {
+    Instance {
+        layer: LayerId(0),
+        path: String::new(),
+        sizes: vec![],
+        fields: vec![],
+        weights: vec![],
+        adapters: vec![],
+        subs: vec![],
+    }
+}
+
 /// A job whose loss is `result` over columns of these shapes (without the sample axis).
 fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> Program {
     let span = Span::new(0, 0, 1);
@@ -62,15 +74,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
     let symbols = (0..5).map(|i| Symbol { name: format!("s{i}"), span }).collect();
     let function = Function { symbols, params, locals, lets: vec![], result, span };
     let loss = Objective { name: "loss".into(), function, weight, span };
-    let root = Instance {
-        layer: LayerId(0),
-        path: String::new(),
-        sizes: vec![],
-        fields: vec![],
-        weights: vec![],
-        adapters: vec![],
-        subs: vec![],
-    };
+    let root = root();
     let data = Data { source: Source::Digits, splits: vec![], order: Order::File, span };
     let kind = OptimizerKind::Sgd { momentum: 0.0, decay: 0.0 };
     let job = Job {

@@ -15,7 +15,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// One program, a text that matches any pattern which ends in `.txt`, some tensors and a file of hooks.
+    /// One program, a text that matches any pattern which ends in `.txt`, some tensors, a file of
+    /// hooks.
     pub fn with(path: &str, program: &str) -> Memory {
         let mut world = Memory::default();
         world.files.insert(path.to_owned(), program.as_bytes().to_vec());

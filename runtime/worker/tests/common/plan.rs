@@ -136,9 +136,8 @@ pub fn plan(data: &Path, overlap: bool) -> Plan {
     wide_plan(data, overlap, 8)
 }
 
-/// The same with this many hidden units.
-pub fn wide_plan(data: &Path, overlap: bool, width: u64) -> Plan {
-    let weight = |name: &str, shape: Vec<u64>, axes: &[&str]| Weight {
+fn weight(name: &str, shape: Vec<u64>, axes: &[&str]) -> Weight {
+    Weight {
         name: name.into(),
         shape,
         axes: axes.iter().map(|a| a.to_string()).collect(),
@@ -147,7 +146,11 @@ pub fn wide_plan(data: &Path, overlap: bool, width: u64) -> Plan {
         stored: monarch_graph::Float::F32,
         adapter: false,
         span: Span::default(),
-    };
+    }
+}
+
+/// The same with this many hidden units.
+pub fn wide_plan(data: &Path, overlap: bool, width: u64) -> Plan {
     let ratio = |name: &str| Ratio {
         name: name.into(),
         numerator: NodeId(8),
