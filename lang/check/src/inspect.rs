@@ -104,7 +104,7 @@ fn trees(loaded: &mut Loaded) -> Vec<FileTree> {
         let target = |target: &Target| match target {
             Target::Module(id) => Some((*id, None)),
             Target::Member(id, name) => Some((*id, Some(name.name.clone()))),
-            Target::Nothing => None,
+            Target::Script(_) | Target::Nothing => None,
         };
         let imports = file.imports.iter().filter_map(|(span, t)| Some((*span, target(t)?)));
         FileTree { imports: imports.collect(), key: file.key, tree: file.ast }
