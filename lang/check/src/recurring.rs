@@ -179,6 +179,7 @@ impl<'a> Checker<'a> {
         let format = get("format").map(|e| self.format(file, e));
         let what = get("what").map(|e| self.contents(e, model));
         let after_eval = self.after(&own, "train.checkpoint.after", "eval");
+        self.waits_in_circle(given)?;
         if after_eval == Some(true) && !given.blocks.contains_key("eval") {
             let at = get("after").map_or(block.kind.span, |e| e.span);
             let d = Diagnostic::error("M0110", "this job has no `eval` to wait for");
@@ -272,7 +273,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `eval { after = checkpoint }` and `checkpoint { after = eval }`, and no clock in either.
-    pub fn waits_in_circle(&mut self, given: &Settings<'a>) -> Option<()> {
+    fn waits_in_circle(&mut self, given: &Settings<'a>) -> Option<()> {
         let (Some(eval), Some(save)) = (given.blocks.get("eval"), given.blocks.get("checkpoint"))
         else {
             return Some(());

@@ -86,7 +86,6 @@ impl<'a> Checker<'a> {
         let evaluates = given.blocks.contains_key("eval");
         let known = Known::of(evaluates, &metrics, eval.as_ref().and_then(Option::as_ref));
         let checkpoint = self.checkpoint(file, &given, &known, model, pace);
-        let after = self.waits_in_circle(&given);
         let recorded = self.metrics(file, &given, data.as_ref(), pace);
         let faults = self.faults(file, &given, pace);
         let on = self.rules(file, &given, &known, pace);
@@ -95,7 +94,6 @@ impl<'a> Checker<'a> {
         if let (Some(data), Some(loss)) = (&data, &loss) {
             self.unread_columns(data, loss, eval.as_ref());
         }
-        after?;
         let (rules, hooks) = on?;
         let (data, batch) = (data?, batch?);
         Some(Job {
