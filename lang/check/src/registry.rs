@@ -46,10 +46,6 @@ const fn value(
     SettingDoc { name, form: Form::Value, takes, default, doc, later: false }
 }
 
-const fn later(name: &'static str, doc: &'static str) -> SettingDoc {
-    SettingDoc { name, form: Form::Value, takes: "", default: None, doc, later: true }
-}
-
 const fn block(name: &'static str, doc: &'static str) -> SettingDoc {
     SettingDoc { name, form: Form::Block, takes: "settings", default: None, doc, later: false }
 }

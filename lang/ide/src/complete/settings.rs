@@ -6,7 +6,8 @@ use crate::analysis::Analysis;
 use crate::context::{Context, entries_after};
 use crate::hover::words::setting as setting_doc;
 use crate::index::Kind;
-use monarch_check::registry::{ACTIONS, BlockDoc, EVENTS, Form, SettingDoc, block_doc};
+use monarch_check::events::{ACTIONS, CallDoc, EVENTS};
+use monarch_check::registry::{BlockDoc, Form, SettingDoc, block_doc};
 
 pub(super) fn in_braces(analysis: &Analysis, context: &Context, offset: usize) -> Vec<Completion> {
     let Some(frame) = context.frame() else { return Vec::new() };
@@ -35,7 +36,7 @@ pub(super) fn in_braces(analysis: &Analysis, context: &Context, offset: usize) -
             settings(block, &given)
         }
         ["on"] => events(analysis),
-        ["on", .., "=>"] => choices(ACTIONS, "an action"),
+        ["on", .., "=>"] => choices(&names(ACTIONS), "an action"),
         [name, "=", ..] => value(analysis, context, offset, block, name),
         _ => values(analysis, context, offset),
     }
@@ -67,7 +68,7 @@ fn setting(block: &BlockDoc, doc: &SettingDoc) -> Completion {
 }
 
 fn events(analysis: &Analysis) -> Vec<Completion> {
-    let mut out = choices(EVENTS, "an event");
+    let mut out = choices(&names(EVENTS), "an event");
     out.extend(choices(&["loss", "eval.loss"], "a metric"));
     let metrics = analysis.index.defs.iter().filter(|d| d.kind == Kind::Metric);
     for metric in metrics {
@@ -75,6 +76,10 @@ fn events(analysis: &Analysis) -> Vec<Completion> {
         out.push(Completion::new(label, CompletionKind::Choice, 0).detail("a metric"));
     }
     out
+}
+
+fn names(table: &'static [CallDoc]) -> Vec<&'static str> {
+    table.iter().map(|call| call.name).collect()
 }
 
 fn choices(words: &[&str], detail: &str) -> Vec<Completion> {

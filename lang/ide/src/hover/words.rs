@@ -6,7 +6,8 @@ use crate::find::Word;
 use monarch_check::hir::Unit;
 use monarch_check::inspect::{multiples, units};
 use monarch_check::reference;
-use monarch_check::registry::{EVENTS, Form, SettingDoc, block_doc};
+use monarch_check::events::{EVENTS, find};
+use monarch_check::registry::{Form, SettingDoc, block_doc};
 use monarch_graph::Span;
 use monarch_syntax::ast::Number;
 
@@ -82,7 +83,7 @@ pub(super) fn registry(word: Word) -> Option<(Span, String)> {
         }
         Word::Event(path) => {
             let text = path.text();
-            let known = EVENTS.contains(&text.as_str());
+            let known = find(EVENTS, text.as_str()).is_some();
             known
                 .then(|| (path.span, format!("**{text}**: an event\n\n`monarch explain events`\n")))
         }
