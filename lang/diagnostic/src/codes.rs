@@ -133,6 +133,7 @@ const PAGES: &[Page] = pages! {
     "M0318" "Weights of targets that depend on the model"
     "M0319" "A device that nothing is known of"
     "M0320" "Micro-batches that do not go around"
+    "M0321" "Ids that the model has no place for"
     "M0399" "An internal fault of the planner"
     "M0401" "Not enough memory"
     "M0402" "No layout fits"

@@ -7,6 +7,7 @@
 mod adapter;
 mod einsum;
 mod functions;
+mod ids;
 mod images;
 mod layout;
 mod mixing;

@@ -43,9 +43,13 @@ impl Lowerer<'_> {
                 if self.b.shape(table).0.iter().any(|d| d.batch) {
                     return Err(mixing::diagnostic(span, "this choice of rows"));
                 }
+                self.ids_fit(ids, self.b.shape(table).0.first().map(|d| d.per), span)?;
                 Ok(self.b.gather(table, ids)?)
             }
-            (Op::CrossEntropy, &[logits, targets]) => Ok(self.b.cross_entropy(logits, targets)?),
+            (Op::CrossEntropy, &[logits, targets]) => {
+                self.ids_fit(targets, self.b.shape(logits).0.last().map(|d| d.per), span)?;
+                Ok(self.b.cross_entropy(logits, targets)?)
+            }
             (Op::Composed { function, numbers }, args) => {
                 self.composed(*function, numbers, args, frame, span)
             }

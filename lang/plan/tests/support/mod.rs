@@ -2,8 +2,8 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 pub mod jobs;
-pub mod mesh;
 pub mod llama;
+pub mod mesh;
 pub mod world;
 
 use monarch_device::reference::{Tensor, eval};
