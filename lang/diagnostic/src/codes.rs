@@ -175,6 +175,7 @@ const PAGES: &[Page] = pages! {
     "M0804" "Stages of something that is not repeated"
     "M0805" "A setting that changes nothing"
     "M0806" "Layers of a model that is not trained here"
+    "M0850" "A plan that is not the saved one"
     "M0901" "Tests are checked and not run yet"
     "M0902" "Sweeps are checked and not carried out yet"
     "M0906" "Not carried out yet"

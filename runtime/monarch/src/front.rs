@@ -1,5 +1,6 @@
 //! From a file to a plan: the language's half, over the real world.
 
+use crate::saved::SavedPlan;
 use crate::world::Disk;
 use monarch_check::{Checked, ParamHelp, World, hir};
 use monarch_controller::RunConfig;
@@ -224,6 +225,11 @@ impl Job {
             true => Ok(()),
             false => Err(Findings { diagnostics, sources: self.program.sources.clone() }),
         }
+    }
+
+    /// What the program comes to, to be saved or to be held against a saved plan.
+    pub fn saved(&self) -> SavedPlan {
+        SavedPlan::new(&self.program, Some(&self.plan), Some(&self.hash), self.report.json())
     }
 
     /// What the program says of its cluster, if it says anything.

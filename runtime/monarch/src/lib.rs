@@ -9,6 +9,7 @@ pub mod front;
 pub mod launch;
 pub mod resume;
 pub mod run_id;
+pub mod saved;
 pub mod world;
 
 pub use engine::{Engine, EngineError, Flow};

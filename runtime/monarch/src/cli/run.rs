@@ -4,10 +4,11 @@ use super::progress::{Progress, count, eprint_line, metric};
 use super::verbs::{Group, Takes, Verb};
 use super::{Failure, args, out, program, signals, text};
 use clap::{ArgMatches, Command};
-use monarch::front::Job;
+use monarch::front::{Findings, Job};
 use monarch::launch::Processes;
 use monarch::resume;
 use monarch::run_id::{self, Claim};
+use monarch::saved::{self, SavedPlan};
 use monarch_check::ParamHelp;
 use monarch_check::hir::Key;
 use monarch_controller::{
@@ -27,6 +28,7 @@ pub const VERB: Verb = Verb {
         ("monarch run job.mon", ""),
         ("monarch run job.mon --lr 1e-3 --workers 4", "another value of a param, four workers"),
         ("monarch run job.mon --resume", "go on where the last run stopped"),
+        ("monarch run job.mon --plan job.plan", "only what `monarch plan job.mon --save` saved"),
         ("monarch run job.mon --help", "the params of this program"),
     ],
     options,
@@ -58,6 +60,7 @@ fn options(command: Command) -> Command {
             args::text("run-id", "ID", "Name of the run's folder [default: from the clock]")
                 .conflicts_with("resume"),
         )
+        .arg(args::text("plan", "FILE", "Only if this is still the plan that was saved there"))
         .arg(args::flag("quiet", "No progress, only the summary"))
 }
 
@@ -66,8 +69,12 @@ fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     if json {
         out::json_head("run")?;
     }
-    let mut job = program::load_to_run(matches, params)?;
+    let mut job = program::load(matches, params)?;
     out::findings(&job.warnings, json)?;
+    if let Some(file) = text(matches, "plan") {
+        same_plan(&job, Path::new(file), json)?;
+    }
+    job.runnable().map_err(|findings| out::wrong_program(&findings, json))?;
     if matches.get_flag("no-overlap") {
         job.plan.overlap = false;
     }
@@ -93,6 +100,27 @@ fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
             Err(Failure { code: error.code, message: error.message + hint })
         }
     }
+}
+
+/// Holds the job against a saved plan.
+fn same_plan(job: &Job, path: &Path, json: bool) -> Result<(), Failure> {
+    let saved = SavedPlan::read(path).map_err(|e| Failure::wrong(e.to_string()))?;
+    let differences = saved.differences(&job.saved());
+    if differences.is_empty() {
+        return Ok(());
+    }
+    if json {
+        let rows: Vec<Value> = differences.iter().map(saved::Difference::json).collect();
+        out::json_line(&json!({ "event": "differs", "differences": rows }))?;
+    }
+    let said = Findings {
+        diagnostics: vec![saved::differs(path, &differences)],
+        sources: Default::default(),
+    };
+    out::findings(&said, json)?;
+    let n = differences.len();
+    let message = if json { format!("{n} differences from the saved plan") } else { String::new() };
+    Err(Failure { code: 3, message })
 }
 
 /// Name and directory of a run.

@@ -1,0 +1,276 @@
+//! All that decides what a run does, as names and texts.
+
+use monarch_check::hir::{self, Float, Pipeline, PipelineSchedule};
+use monarch_graph::{
+    Action, CheckpointPolicy, Curve, DataFile, Every, Graph, Init, Order, Plan, Ratio, Rule, Schedule,
+    Source, Weight,
+};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// Hex digits of a hash that a person compares.
+const SHORT: usize = 16;
+
+#[derive(Default)]
+struct Facts(BTreeMap<String, String>);
+
+impl Facts {
+    fn put(&mut self, name: &str, value: impl ToString) {
+        self.0.insert(name.to_owned(), value.to_string());
+    }
+
+    /// Only what is there.
+    fn may(&mut self, name: &str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.put(name, value);
+        }
+    }
+}
+
+pub fn facts(program: &hir::Program, plan: Option<&Plan>) -> BTreeMap<String, String> {
+    let mut out = Facts::default();
+    for param in &program.params {
+        out.put(&format!("param {}", param.name), monarch_check::show(&param.value));
+    }
+    let Some(job) = &program.job else { return out.0 };
+    of_job(&mut out, job);
+    of_data(&mut out, job);
+    if let Some(model) = program.model(job.model) {
+        of_model(&mut out, model);
+    }
+    if let Some(cluster) = job.cluster.and_then(|c| program.clusters.get(c)) {
+        of_cluster(&mut out, cluster);
+    }
+    if let Some(layout) = job.layout.and_then(|l| program.layouts.get(l)) {
+        of_layout(&mut out, layout);
+    }
+    if let Some(plan) = plan {
+        let loss = std::slice::from_ref(&plan.train.loss);
+        out.put("graph of the loss", graph(&plan.train.program.graph, loss));
+        for eval in &plan.evals {
+            let text = graph(&eval.program.graph, &eval.metrics);
+            out.put(&format!("graph of {}", eval.name), text);
+        }
+    }
+    out.0
+}
+
+fn of_job(out: &mut Facts, job: &hir::Job) {
+    out.put("train.name", &job.name);
+    out.put("train.steps", job.steps);
+    out.put("train.batch", format!("{} samples", job.batch));
+    out.may("train.batch.micro", job.micro);
+    out.may("train.batch.accumulate", job.accumulate);
+    out.put("train.shards", job.shards);
+    out.put("train.seed", job.seed);
+    out.put("train.drop_last", job.drop_last);
+    out.put("train.optim", format!("{:?}", job.optimizer.kind));
+    out.may("train.optim.clip", job.optimizer.clip);
+    out.put("train.lr", schedule(&job.schedule));
+    if let Some(eval) = &job.eval {
+        out.put("train.eval.every", every(eval.every));
+        out.may("train.eval.batches", eval.batches);
+        let names: Vec<&str> = eval.metrics.iter().map(|m| m.name.as_str()).collect();
+        if !names.is_empty() {
+            out.put("train.eval.metrics", names.join(", "));
+        }
+    }
+    if let Some(policy) = &job.checkpoint {
+        out.put("train.checkpoint", checkpoint(policy));
+    }
+    if !job.rules.is_empty() {
+        let rules: Vec<String> = job.rules.iter().map(rule).collect();
+        out.put("train.rules", rules.join("; "));
+    }
+}
+
+fn every(every: Every) -> String {
+    match every {
+        Every::Steps(n) => format!("{n} steps"),
+        Every::Time(ms) => format!("{} s", ms as f64 / 1000.0),
+    }
+}
+
+fn checkpoint(policy: &CheckpointPolicy) -> String {
+    let every = policy.every.map_or("at the end".to_owned(), |e| format!("every {}", every(e)));
+    format!("{every}, keep {}, to {}", policy.keep, policy.to)
+}
+
+fn rule(rule: &Rule) -> String {
+    let bound = |name: &str, x: Option<f64>| x.map(|x| format!("{name} {x}"));
+    let bounds: Vec<String> =
+        bound("above", rule.above).into_iter().chain(bound("below", rule.below)).collect();
+    let action = match rule.action {
+        Action::Stop => "stop",
+        Action::Checkpoint => "checkpoint",
+    };
+    format!("{} {} => {action}", rule.metric, bounds.join(" "))
+}
+
+fn schedule(schedule: &Schedule) -> String {
+    let piece = |p: &monarch_graph::Piece| {
+        let steps = p.length;
+        match p.curve {
+            Curve::Constant(x) => format!("constant {x:e} for {steps} steps"),
+            Curve::Warmup { to } => format!("warmup to {to:e} in {steps} steps"),
+            Curve::Linear { from, to } => format!("linear {from:e} to {to:e} in {steps} steps"),
+            Curve::Cosine { from, to } => format!("cosine {from:e} to {to:e} in {steps} steps"),
+        }
+    };
+    schedule.pieces.iter().map(piece).collect::<Vec<_>>().join(", then ")
+}
+
+fn of_data(out: &mut Facts, job: &hir::Job) {
+    let data = &job.data;
+    let kind = match &data.source {
+        Source::Digits => "digits",
+        Source::Tensors { .. } => "tensors",
+        Source::Text { .. } => "text",
+        Source::Tokens { .. } => "tokens",
+        Source::Records { .. } => "records",
+    };
+    out.put("data", kind);
+    out.put("data.tokens_per_sample", job.tokens_per_sample);
+    let split = |s: &monarch_graph::Split| format!("{} {}..{}", s.name, s.start, s.end);
+    out.put("data.splits", data.splits.iter().map(split).collect::<Vec<_>>().join(", "));
+    let order = match data.order {
+        Order::Shuffled => "shuffled",
+        Order::File => "as stored",
+    };
+    out.put("data.order", order);
+    let columns: Vec<String> =
+        job.columns.iter().map(|c| format!("{} {:?} {:?}", c.name, c.dtype, c.shape)).collect();
+    out.put("data.columns", columns.join(", "));
+    let files = data.source.files();
+    for file in &files {
+        out.put(&format!("file {}", name_of(&file.path)), content(file));
+    }
+    // Names may be equal in different folders; their order decides which sample is which.
+    let list: Vec<String> = files.iter().map(|f| content(f)).collect();
+    out.put("data.files", format!("{}, {}", files.len(), digest(list.join("\n").as_bytes())));
+    let mut rest = data.source.clone();
+    for file in rest.files_mut() {
+        *file = DataFile { path: String::new(), bytes: 0, sha256: [0; 32] };
+    }
+    out.put("data.settings", digest(format!("{rest:?}").as_bytes()));
+}
+
+/// What is in a file: its hash where it was read, else its length.
+fn content(file: &DataFile) -> String {
+    let bytes = file.bytes;
+    match file.sha256.iter().all(|b| *b == 0) {
+        true => format!("{bytes} bytes, not read"),
+        false => format!("{bytes} bytes, sha256 {}", monarch_graph::hex(&file.sha256)),
+    }
+}
+
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn of_model(out: &mut Facts, model: &hir::Model) {
+    out.put("model", &model.name);
+    let elements: u64 = model.weights.iter().map(Weight::elements).sum();
+    let trained = model.weights.iter().filter(|w| w.trainable).map(Weight::elements).sum::<u64>();
+    out.put("model.tensors", model.weights.len());
+    out.put("model.parameters", format!("{elements}, {trained} trained"));
+    let mut all = String::new();
+    for w in &model.weights {
+        let init = match &w.init {
+            Init::File { path, name, transpose } => {
+                format!("{} {name} {transpose}", name_of(path))
+            }
+            other => format!("{other:?}"),
+        };
+        let (name, shape, stored) = (&w.name, &w.shape, w.stored);
+        all += &format!("{name} {shape:?} {stored:?} {} {} {init}\n", w.trainable, w.adapter);
+    }
+    out.put("model.weights", digest(all.as_bytes()));
+}
+
+fn of_cluster(out: &mut Facts, cluster: &hir::Cluster) {
+    if !cluster.nodes.is_empty() {
+        out.put("cluster.nodes", cluster.nodes.join(", "));
+    }
+    if let Some(device) = &cluster.device {
+        out.put("cluster.device", format!("{} x {}", device.count, device.kind));
+        out.may("cluster.device.memory", device.memory_bytes.map(|b| format!("{b} bytes")));
+    }
+    if let Some(links) = &cluster.links {
+        out.may("cluster.link.intra", links.intra.map(|r| format!("{r} bytes/s")));
+        out.may("cluster.link.inter", links.inter.map(|r| format!("{r} bytes/s")));
+    }
+}
+
+fn of_layout(out: &mut Facts, layout: &hir::Layout) {
+    let length = |n: Option<u32>| n.map_or("_".to_owned(), |n| n.to_string());
+    let mut axes: Vec<_> = layout.mesh.axes.iter().map(|a| (a.axis, length(a.length))).collect();
+    axes.sort();
+    let axes: Vec<String> = axes.iter().map(|(a, n)| format!("{} = {n}", a.name())).collect();
+    out.put("plan.mesh", axes.join(", "));
+    let mut shard: Vec<String> =
+        layout.shard.iter().map(|s| format!("{} -> {}", s.axis, s.over.name())).collect();
+    shard.sort();
+    if !shard.is_empty() {
+        out.put("plan.shard", shard.join(", "));
+    }
+    out.may("plan.sequence", layout.sequence.map(|s| s.0.name()));
+    out.may("plan.pipeline", layout.pipeline.as_ref().map(pipeline));
+    let zero = layout.zero.map(|z| format!("stage {} over {}", z.stage, z.over.name()));
+    out.may("plan.zero", zero);
+    let mut paths: Vec<&str> =
+        layout.recompute.iter().flat_map(|r| &r.paths).map(String::as_str).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    if !paths.is_empty() {
+        let hash = digest(paths.join("\n").as_bytes());
+        let patterns: Vec<&str> = layout.recompute.iter().map(|r| r.pattern.as_str()).collect();
+        let n = paths.len();
+        out.put("plan.recompute", format!("{}: {n} layers, {hash}", patterns.join(", ")));
+    }
+    if layout.offload.optimizer {
+        out.put("plan.offload", "optimizer");
+    }
+    let p = layout.precision;
+    let float = |f: Float| match f {
+        Float::F32 => "f32",
+        Float::Bf16 => "bf16",
+        Float::F16 => "f16",
+    };
+    let words = [("weights", p.weights), ("grads", p.grads), ("optimizer", p.optimizer)];
+    let words: Vec<String> = words.iter().map(|(n, f)| format!("{n} {}", float(*f))).collect();
+    out.put("plan.precision", words.join(", "));
+    let o = layout.overlap;
+    let bucket = o.bucket_bytes.map_or(String::new(), |b| format!(" in {b} bytes"));
+    let text = format!("grads {}{bucket}, tp {}, exact {}", o.grads, o.tp, o.exact);
+    out.put("plan.overlap", text);
+}
+
+fn pipeline(pipeline: &Pipeline) -> String {
+    let schedule = match pipeline.schedule {
+        PipelineSchedule::GPipe => "gpipe".to_owned(),
+        PipelineSchedule::OneFOneB => "1f1b".to_owned(),
+        PipelineSchedule::Interleaved { chunks } => format!("interleaved, {chunks} chunks"),
+        PipelineSchedule::ZeroBubbleH1 => "zb-h1".to_owned(),
+    };
+    let micro = pipeline.microbatches.map_or(String::new(), |m| format!(", {m} micro-batches"));
+    format!("{} over {}, {schedule}{micro}", pipeline.split, pipeline.over.name())
+}
+
+/// Hash of what a graph computes and of the means that are taken of it; where its text stands
+/// does not count.
+fn graph(graph: &Graph, means: &[Ratio]) -> String {
+    let mut hash = Sha256::new();
+    for node in &graph.nodes {
+        let (op, inputs, shape, dtype) = (&node.op, &node.inputs, &node.shape, node.dtype);
+        hash.update(format!("{op:?} {inputs:?} {shape:?} {dtype:?}\n").as_bytes());
+    }
+    hash.update(format!("{means:?}").as_bytes());
+    let hash = monarch_graph::hex(&hash.finalize());
+    format!("{} nodes, {}", graph.nodes.len(), hash.get(..SHORT).unwrap_or(&hash))
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let hash = monarch_graph::hex(&Sha256::digest(bytes));
+    hash.get(..SHORT).unwrap_or(&hash).to_owned()
+}
