@@ -15,6 +15,7 @@ mod lora;
 mod machines;
 mod plans;
 mod resume;
+mod saved_plans;
 mod seen;
 mod signals;
 mod support;

@@ -84,6 +84,22 @@ pub fn plan(
     plan_checked(path, checked, facts)
 }
 
+/// As [`plan`], for those who carry the program out: what they would have to ignore is an error,
+/// and is said before anything of it is planned.
+pub fn plan_to_run(
+    path: &Path,
+    given: &[(String, String)],
+    reserved: &[&str],
+    facts: impl FnOnce(&hir::Program) -> Facts,
+) -> Result<Job, Findings> {
+    let checked = check(path, given, reserved);
+    let gate = checked.program.as_ref().map(monarch_check::run_gate).unwrap_or_default();
+    if gate.is_empty() {
+        return plan_checked(path, checked, facts);
+    }
+    Err(Findings { diagnostics: gate, sources: checked.sources })
+}
+
 /// Plans the program for declared devices, if it declares some or `wish` names one, else as
 /// [`plan`] does.
 pub fn plan_any(
@@ -212,6 +228,18 @@ fn hash_data(program: &mut hir::Program) -> Option<Diagnostic> {
         }
     }
     None
+}
+
+impl Declared {
+    /// What the program comes to, to be saved. Data that is not on this machine enters with its
+    /// names and lengths.
+    pub fn saved(&self) -> SavedPlan {
+        let mut program = self.program.clone();
+        // A file that cannot be read has no hash, and the plan says so.
+        let _ = hash_data(&mut program);
+        let (plan, _) = monarch_plan::plan(&program, &Facts::default());
+        SavedPlan::new(&program, plan.map(|p| p.0).as_ref(), None, self.report.json())
+    }
 }
 
 impl Job {

@@ -56,18 +56,37 @@ pub struct Difference {
 /// Why there is no saved plan.
 #[derive(Debug)]
 pub enum SavedError {
-    Read { path: PathBuf, error: std::io::Error },
-    Write { path: PathBuf, error: std::io::Error },
+    Read {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    Write {
+        path: PathBuf,
+        error: std::io::Error,
+    },
     /// A file that is something else stands where a plan is to be saved.
-    InTheWay { path: PathBuf },
+    InTheWay {
+        path: PathBuf,
+    },
     /// The text ends too early, or is no JSON.
-    NotJson { path: PathBuf, why: String },
+    NotJson {
+        path: PathBuf,
+        why: String,
+    },
     /// JSON of something else.
-    NotAPlan { path: PathBuf, why: String },
+    NotAPlan {
+        path: PathBuf,
+        why: String,
+    },
     /// Made by a later version of this program.
-    Newer { path: PathBuf, version: u64 },
+    Newer {
+        path: PathBuf,
+        version: u64,
+    },
     /// Its facts are not those that its hash was made of.
-    Changed { path: PathBuf },
+    Changed {
+        path: PathBuf,
+    },
 }
 
 impl fmt::Display for SavedError {

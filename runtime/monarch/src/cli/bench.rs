@@ -95,7 +95,7 @@ fn bench(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let steps = u64::from(number(matches, "steps").unwrap_or(200));
     if text(matches, "program").is_some() {
         let job = program::load_to_run(matches, params)?;
-        let workers = program::local_workers(matches, job.cluster());
+        let workers = program::local_workers(matches, &job.program);
         steps_of(&mut figures, &scratch, job, workers, steps)?;
     } else {
         language(&mut figures, &scratch)?;

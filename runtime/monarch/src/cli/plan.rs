@@ -1,12 +1,13 @@
 //! `monarch plan JOB.mon`: what a run would need and take.
 
+use super::progress::eprint_line;
 use super::verbs::{Group, Takes, Verb};
 use super::{Failure, args, out, program, text};
 use clap::{ArgMatches, Command};
 use monarch::front::{self, Planned};
 use monarch_check::{ParamHelp, hir};
 use monarch_plan::mesh::Wish;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 pub const VERB: Verb = Verb {
@@ -18,6 +19,10 @@ pub const VERB: Verb = Verb {
         ("monarch plan job.mon", ""),
         ("monarch plan job.mon --workers 8", "for more workers"),
         ("monarch plan job.mon --device MI300X:8", "for devices that are not here"),
+        (
+            "monarch plan job.mon --save job.plan",
+            "what `monarch run --plan job.plan` will insist on",
+        ),
         ("monarch plan job.mon --search", "the layouts that fit, the fastest first"),
     ],
     options,
@@ -34,6 +39,10 @@ fn options(command: Command) -> Command {
                 .value_parser(device),
         )
         .arg(args::flag("search", "The layouts that fit, the fastest first"))
+        .arg(
+            args::text("save", "FILE", "Write the plan down, for `monarch run --plan FILE`")
+                .conflicts_with_all(["search", "device"]),
+        )
 }
 
 /// `H100` or `MI300X:8`.
@@ -60,11 +69,18 @@ fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let facts = |program: &hir::Program| program::facts(matches, program);
     let wrong = |findings| out::wrong_program(&findings, json);
     if !matches.get_flag("search") {
-        return match front::plan_any(path, given, reserved, &wish, facts).map_err(wrong)? {
+        let planned = front::plan_any(path, given, reserved, &wish, facts).map_err(wrong)?;
+        match &planned {
             Planned::Workers(job) => {
-                say(&job.warnings, json, || job.report.text(), || job.report.json())
+                say(&job.warnings, json, || job.report.text(), || job.report.json())?;
             }
-            Planned::Devices(d) => say(&d.warnings, json, || d.report.text(), || d.report.json()),
+            Planned::Devices(d) => {
+                say(&d.warnings, json, || d.report.text(), || d.report.json())?;
+            }
+        }
+        return match text(matches, "save") {
+            Some(file) => save(&planned, Path::new(file), json),
+            None => Ok(()),
         };
     }
     if wish.device.is_some() || front::is_declared(path, given, reserved) {
@@ -74,6 +90,26 @@ fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let machine = (program::cores(), program::memory_bytes(1));
     let (found, said) = front::shares(path, given, reserved, machine, facts).map_err(wrong)?;
     say(&said, json, || found.text(), || found.json())
+}
+
+/// Writes a plan down.
+fn save(planned: &Planned, path: &Path, json: bool) -> Result<(), Failure> {
+    let saved = match planned {
+        Planned::Workers(job) => job.saved(),
+        Planned::Devices(declared) => declared.saved(),
+    };
+    saved.write(path).map_err(|e| Failure::run(e.to_string()))?;
+    let (hash, shown) = (saved.hash(), path.display());
+    match json {
+        true => out::json_line(&json!({
+            "event": "saved", "path": shown.to_string(), "plan_hash": hash,
+            "job_hash": saved.job_hash,
+        })),
+        false => {
+            eprint_line(&format!("saved as {shown}, plan {}", hash.get(..12).unwrap_or(&hash)));
+            Ok(())
+        }
+    }
 }
 
 /// What was found on the way, then the answer.

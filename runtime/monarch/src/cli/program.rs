@@ -8,19 +8,10 @@ use monarch_device::Isa;
 use monarch_plan::{Facts, Link, Rates};
 use std::path::Path;
 
-/// Reads, checks and plans the program that the command line names.
-pub fn load(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> {
-    let path = text(matches, "program").unwrap_or_default();
-    let given = args::overrides(matches, params);
-    let json = matches.get_flag("json");
-    front::plan(Path::new(path), &given, args::reserved(), |program| facts(matches, program))
-        .map_err(|findings| out::wrong_program(&findings, json))
-}
-
 /// The cluster that a command line and a program make of this machine and others.
 pub fn facts(matches: &ArgMatches, program: &hir::Program) -> Facts {
     let cluster = cluster(program);
-    let workers = workers(matches, cluster);
+    let workers = all_workers(matches, program);
     Facts {
         workers,
         threads: threads(matches, cluster).unwrap_or_else(|| share(workers)),
@@ -28,28 +19,52 @@ pub fn facts(matches: &ArgMatches, program: &hir::Program) -> Facts {
             Some("quic") => Link::Quic,
             _ => Link::SharedMemory,
         },
-        memory_bytes: memory_bytes(local_workers(matches, cluster)),
+        memory_bytes: memory_bytes(local_workers(matches, program)),
         rates: rates(),
     }
 }
 
-/// As [`load`], for those who carry the program out: what they would have to ignore is an error.
+/// Reads, checks and plans the program that the command line names, to carry it out: what a run
+/// would have to ignore is an error.
 pub fn load_to_run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Job, Failure> {
-    let job = load(matches, params)?;
+    let path = Path::new(text(matches, "program").unwrap_or_default());
+    let given = args::overrides(matches, params);
     let json = matches.get_flag("json");
-    job.runnable().map_err(|findings| out::wrong_program(&findings, json))?;
+    let facts = |program: &hir::Program| facts(matches, program);
+    let job = front::plan_to_run(path, &given, args::reserved(), facts)
+        .map_err(|findings| out::wrong_program(&findings, json))?;
+    replicas_as_laid_out(matches, &job)?;
     Ok(job)
+}
+
+/// Replicas that the job's layout asks for: `mesh = { dp = 4 }`.
+fn replicas(program: &hir::Program) -> Option<u32> {
+    let layout = program.layouts.get(program.job.as_ref()?.layout?)?;
+    layout.mesh.axes.iter().find(|a| a.axis == hir::MeshAxis::Dp)?.length
+}
+
+/// A layout is not bent to a command line.
+fn replicas_as_laid_out(matches: &ArgMatches, job: &Job) -> Result<(), Failure> {
+    let Some(replicas) = replicas(&job.program) else { return Ok(()) };
+    let workers = all_workers(matches, &job.program);
+    if workers == replicas {
+        return Ok(());
+    }
+    let layout = job.program.job.as_ref().and_then(|j| job.program.layouts.get(j.layout?));
+    let name = layout.map_or("", |l| l.name.as_str());
+    Err(Failure::wrong(format!(
+        "{workers} workers cannot be the {replicas} replicas of plan `{name}` (`dp = {replicas}`): \
+         leave `--workers` out, or say `dp = _` and leave `device` out"
+    )))
 }
 
 fn cluster(program: &hir::Program) -> Option<&hir::Cluster> {
     program.clusters.get(program.job.as_ref()?.cluster?)
 }
 
-/// Workers on this machine and others: the command line's, else the program's, else one per core
-/// up to the number of shards.
-pub fn workers(matches: &ArgMatches, cluster: Option<&hir::Cluster>) -> u32 {
-    let here = local_workers(matches, cluster);
-    here.saturating_add(joining(matches))
+/// Workers on this machine and others.
+fn all_workers(matches: &ArgMatches, program: &hir::Program) -> u32 {
+    local_workers(matches, program).saturating_add(joining(matches))
 }
 
 /// Workers that other machines bring.
@@ -57,14 +72,19 @@ pub fn joining(matches: &ArgMatches) -> u32 {
     matches.try_get_one::<u32>("join").ok().flatten().copied().unwrap_or(0)
 }
 
-/// Workers to be started here.
-pub fn local_workers(matches: &ArgMatches, cluster: Option<&hir::Cluster>) -> u32 {
-    let asked = number(matches, "workers").or(cluster.and_then(|c| c.workers));
-    match (asked, joining(matches)) {
+/// Workers to be started here: the command line's, else those of the job's layout, else the
+/// cluster's, else one per core up to four.
+pub fn local_workers(matches: &ArgMatches, program: &hir::Program) -> u32 {
+    let declared = cluster(program).and_then(|c| match &c.device {
+        Some(device) => (device.kind == "CPU").then(|| c.devices()).flatten(),
+        None => c.workers.map(u64::from),
+    });
+    let declared = declared.and_then(|n| u32::try_from(n).ok());
+    match (number(matches, "workers"), joining(matches)) {
         (Some(workers), _) => workers,
         // Whoever waits for other machines starts none here unless told to.
-        (None, 1..) => 0,
-        (None, 0) => cores().min(4),
+        (None, 1..) => cluster(program).and_then(|c| c.workers).unwrap_or(0),
+        (None, 0) => replicas(program).or(declared).unwrap_or_else(|| cores().min(4)),
     }
 }
 

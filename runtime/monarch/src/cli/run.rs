@@ -69,16 +69,15 @@ fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     if json {
         out::json_head("run")?;
     }
-    let mut job = program::load(matches, params)?;
+    let mut job = program::load_to_run(matches, params)?;
     out::findings(&job.warnings, json)?;
     if let Some(file) = text(matches, "plan") {
         same_plan(&job, Path::new(file), json)?;
     }
-    job.runnable().map_err(|findings| out::wrong_program(&findings, json))?;
     if matches.get_flag("no-overlap") {
         job.plan.overlap = false;
     }
-    let here = program::local_workers(matches, job.cluster());
+    let here = program::local_workers(matches, &job.program);
     let (config, _claim) = config(matches, job, here)?;
     if let Some(text) = idle_threads(config.threads, config.plan.shards, config.workers) {
         eprint_line(&format!("warning: {text}"));
