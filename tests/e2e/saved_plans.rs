@@ -28,7 +28,8 @@ fn the_saved_plan_runs_and_a_changed_one_does_not() {
     let out = place.train(&["--plan", "job.plan"]).expect_code(3);
     let rows = out.last("differs")["differences"].as_array().cloned().unwrap_or_default();
     let what: Vec<&str> = rows.iter().filter_map(|r| r["what"].as_str()).collect();
-    assert_eq!(what, ["graph of eval", "graph of the loss", "train.batch"], "{}", out.story());
+    let wanted = ["graph of eval", "graph of the loss", "train.batch", "train.eval.every"];
+    assert_eq!(what, wanted, "{}", out.story());
     assert_eq!(place.run_dirs().len(), 1);
 }
 
