@@ -68,7 +68,10 @@ fn of_job(out: &mut Facts, job: &hir::Job) {
     out.may("train.optim.clip", job.optimizer.clip);
     out.put("train.lr", schedule(&job.schedule));
     if let Some(eval) = &job.eval {
-        out.put("train.eval.every", every(eval.every));
+        out.may("train.eval.every", eval.every.map(every));
+        if eval.after_checkpoint {
+            out.put("train.eval.after", "checkpoint");
+        }
         out.may("train.eval.batches", eval.batches);
         let names: Vec<&str> = eval.metrics.iter().map(|m| m.name.as_str()).collect();
         if !names.is_empty() {
@@ -93,7 +96,18 @@ fn every(every: Every) -> String {
 
 fn checkpoint(policy: &CheckpointPolicy) -> String {
     let every = policy.every.map_or("at the end".to_owned(), |e| format!("every {}", every(e)));
-    format!("{every}, keep {}, to {}", policy.keep, policy.to)
+    let mut text = format!("{every}, keep {}, to {}", policy.keep, policy.to);
+    if let Some(also) = policy.also {
+        text += &format!(", also every {also} steps");
+    }
+    if policy.after_eval {
+        text += ", after eval";
+    }
+    if let Some(best) = &policy.best {
+        text += &format!(", best {best:?}");
+    }
+    text.push_str(&format!(", what {:?}", policy.what));
+    text
 }
 
 fn rule(rule: &Rule) -> String {
