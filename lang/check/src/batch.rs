@@ -246,7 +246,8 @@ impl<'a> Checker<'a> {
                 words => deal.labels(d).help(format!("{words} divide it into equal parts")),
             };
             let fixed = format!("{tokens} tokens");
-            let text = format!("`{fixed}` says the same; steps are counted by what is written");
+            let written = units::show(q);
+            let text = format!("`{fixed}` is exact; steps are counted by {written}, as written");
             self.report(d.fix(text, at, fixed));
         }
         Some(deal.batch(samples, Some(q.amount)))

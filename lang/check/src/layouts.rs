@@ -6,7 +6,7 @@ mod mesh;
 mod model;
 mod words;
 
-use crate::hir::{Layout, Mesh};
+use crate::hir::{Layout, Mesh, MeshAxis};
 use crate::registry::PLAN;
 use crate::scope::{Checker, Entity, In};
 use monarch_diagnostic::Diagnostic;
@@ -64,7 +64,7 @@ impl<'a> Checker<'a> {
             Some(b) => self.overlap(file, b),
         };
         let name = block.name.as_ref()?;
-        Some(Layout {
+        let layout = Layout {
             name: name.name.clone(),
             span: block.kind.span.to(name.span),
             cluster: cluster?,
@@ -78,7 +78,42 @@ impl<'a> Checker<'a> {
             offload: offload?,
             precision: precision?,
             overlap: overlap?,
-        })
+        };
+        // What a job is trained on is judged with the job's numbers, by the plan.
+        match model.is_used() {
+            true => Some(layout),
+            false => self.idle_axes(&layout).then_some(layout),
+        }
+    }
+
+    /// Whether each axis of the mesh is used by a setting; reports those that are not.
+    fn idle_axes(&mut self, layout: &Layout) -> bool {
+        let mut used: Vec<MeshAxis> = layout.shard.iter().map(|s| s.over).collect();
+        used.extend(layout.sequence.map(|s| s.0));
+        used.extend(layout.pipeline.as_ref().map(|p| p.over));
+        used.extend(layout.zero.map(|z| z.over));
+        let mut fine = true;
+        for axis in &layout.mesh.axes {
+            let Some(n) = axis.length.filter(|n| *n > 1 && !used.contains(&axis.axis)) else {
+                continue;
+            };
+            let name = axis.axis.name();
+            let title = format!("mesh axis `{name}` would do the same work {n} times over");
+            let mut d = Diagnostic::error("M0305", title).label(axis.span, format!("{n} devices"));
+            if let Some(at) = layout.shard_span {
+                d = d.label(at, format!("sends nothing to `{name}`"));
+            }
+            let what = match axis.axis {
+                MeshAxis::Pp => "cut the model into stages: `pipeline { split = model.blocks }`",
+                MeshAxis::Dp => "divide the samples: `shard { B -> dp }`",
+                MeshAxis::Cp => "divide the sequence: `shard { T -> cp }`",
+                MeshAxis::Ep => "divide the experts: `shard { E -> ep }`",
+                MeshAxis::Tp => "divide layers: `shard { H -> tp, F -> tp, V -> tp }`",
+            };
+            self.report(d.help(what));
+            fine = false;
+        }
+        fine
     }
 
     /// The cluster that `on` names; without it the only one there is, or this machine.

@@ -92,6 +92,7 @@ pub(crate) const UNITS: &[(&str, Unit, f64)] = &[
     ("kB/s", Unit::BytesPerSecond, 1e3),
     ("MB/s", Unit::BytesPerSecond, 1e6),
     ("GB/s", Unit::BytesPerSecond, 1e9),
+    ("TB/s", Unit::BytesPerSecond, 1e12),
     ("MiB/s", Unit::BytesPerSecond, KI * KI),
     ("GiB/s", Unit::BytesPerSecond, KI * KI * KI),
     ("%", Unit::Share, 0.01),
@@ -147,6 +148,11 @@ pub(crate) fn of_number(number: &Number) -> Result<Option<Quantity>, Box<Diagnos
             UnitError::Unknown => {
                 let d = Diagnostic::error("M0102", format!("there is no unit `{}`", unit.name))
                     .label(unit.span, "unknown unit");
+                if let Some(prefix) = bits(&unit.name) {
+                    let bytes = format!("{} {prefix}B/s", number.value / 8.0);
+                    let text = format!("rates are in bytes, of 8 bits: `{bytes}`");
+                    return Box::new(d.fix(text, whole, bytes));
+                }
                 match suggest(&unit.name, UNITS.iter().map(|u| u.0)) {
                     Some(near) => d.fix(format!("did you mean `{near}`?"), unit.span, near),
                     None => d.help(
@@ -157,6 +163,12 @@ pub(crate) fn of_number(number: &Number) -> Result<Option<Quantity>, Box<Diagnos
             }
         })
     })
+}
+
+/// The prefix of a rate in bits, which is an eighth of what it looks like: `G` of `Gbit/s`.
+fn bits(unit: &str) -> Option<&str> {
+    let prefix = ["bits/s", "bit/s", "bps", "b/s"].iter().find_map(|b| unit.strip_suffix(b))?;
+    ["k", "M", "G", "T"].contains(&prefix).then_some(prefix)
 }
 
 /// A quantity as a person writes it.

@@ -2,33 +2,10 @@
 
 mod common;
 
-use common::{Memory, shown};
+use common::{Memory, llama3d, shown};
 use monarch_check::hir::{
     Float, Key, MeshAxis, MeshLength, Offload, Overlap, PipelineSchedule, Precision, Program,
 };
-
-/// `cluster lab` and `plan p3d` of an example, as they stand there.
-fn declared(example: &str) -> String {
-    let path = format!("{}/../../examples/{example}", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(path).expect("the example is there");
-    let part = |from: &str| {
-        let rest = &text[text.find(from).expect("the block is there")..];
-        rest[..rest.find("\n}").expect("it ends") + 3].to_owned()
-    };
-    part("cluster lab {") + part("plan p3d on lab {").as_str()
-}
-
-/// A job that trains a small Llama on the layout of `llama3d.mon`.
-fn llama() -> String {
-    let head = "use std.models.llama.Llama\nuse std.loss.cross_entropy\nuse std.optim.AdamW\n\
-        model llm = Llama[V = 64, D = 32, H = 4, G = 4, F = 64, T = 16](depth = 4)\n";
-    let job = "train pretrain on p3d {\n  model = llm\n  \
-        data = tensors(\"columns.safetensors\")\n  \
-        loss(ids: i32[B, T], next: i32[B, T]) = \
-        cross_entropy(llm(ids), next)\n  \
-        optim = AdamW(1e-3)\n  batch = 32\n  until = 2 epochs\n}\n";
-    format!("{head}{}{job}", declared("llama3d.mon"))
-}
 
 fn checked(program: &str) -> Program {
     let checked = Memory::with("job.mon", program).check("job.mon");
@@ -38,7 +15,7 @@ fn checked(program: &str) -> Program {
 
 #[test]
 fn machines() {
-    let program = checked(&llama());
+    let program = checked(&llama3d());
     let lab = &program.clusters[0];
     assert_eq!(lab.nodes, ["gpu01:7000", "gpu02:7000"]);
     let device = lab.device.as_ref().expect("a device");
@@ -54,7 +31,7 @@ fn machines() {
 
 #[test]
 fn a_layout() {
-    let program = checked(&llama());
+    let program = checked(&llama3d());
     let job = program.job.as_ref().expect("a job");
     assert_eq!((job.cluster, job.layout), (Some(0), Some(0)));
     let p = &program.layouts[0];

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Memory, shown};
+use common::{Memory, llama3d, shown};
 use std::ops::Range;
 
 fn example(name: &str) -> String {
@@ -72,11 +72,11 @@ fn same_meaning(word: &str, slip: &str) -> bool {
     word == "widths" || matches!((word, slip), ("epochs", "epoch") | ("steps", "step"))
 }
 
-fn every_slip_is_found(name: &str) {
-    let program = example(name);
+/// Of the words in this part of the program.
+fn every_slip_is_found(name: &str, program: &str, part: Range<usize>) {
     let mut missed = String::new();
     let mut tried = 0;
-    for range in words(&program) {
+    for range in words(program).into_iter().filter(|r| part.contains(&r.start)) {
         let word = &program[range.clone()];
         for slip in slips(word) {
             let text = format!("{}{slip}{}", &program[..range.start], &program[range.end..]);
@@ -117,10 +117,18 @@ fn every_slip_is_found(name: &str) {
 
 #[test]
 fn digits() {
-    every_slip_is_found("digits.mon");
+    every_slip_is_found("digits.mon", &example("digits.mon"), 0..usize::MAX);
 }
 
 #[test]
 fn chargpt() {
-    every_slip_is_found("chargpt.mon");
+    every_slip_is_found("chargpt.mon", &example("chargpt.mon"), 0..usize::MAX);
+}
+
+/// Every word of a cluster and a layout.
+#[test]
+fn llama3d_laid_out() {
+    let program = llama3d();
+    let at = |word: &str| program.find(word).expect("the block is there");
+    every_slip_is_found("llama3d.mon", &program, at("cluster lab")..at("train pretrain"));
 }

@@ -24,6 +24,13 @@ pub(crate) struct LaidOut {
     span: Span,
 }
 
+impl LaidOut {
+    /// Whether a job has this layout.
+    pub fn is_used(&self) -> bool {
+        self.model.is_some()
+    }
+}
+
 impl<'a> Checker<'a> {
     /// The model of the job that is trained on this plan.
     pub fn laid_out(&mut self, plan: &ast::Block) -> LaidOut {
