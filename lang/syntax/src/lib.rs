@@ -16,11 +16,13 @@
 
 pub mod ast;
 mod build;
+mod format;
 pub mod lex;
 mod parse;
 mod scan;
 mod slip;
 
+pub use format::{Formatted, format};
 pub use parse::{decode, parse, too_large};
 pub use scan::MAX_NESTING;
 

@@ -26,7 +26,7 @@ struct Operand {
 }
 
 /// How tightly an operator holds its sides; and whether several in a row go right to left.
-fn strength(op: BinaryOp) -> u8 {
+pub(crate) fn strength(op: BinaryOp) -> u8 {
     match op {
         BinaryOp::Then => 1,
         BinaryOp::Pipe => 2,

@@ -8,6 +8,8 @@ mod script;
 mod shape;
 mod token;
 
+pub(crate) use expr::strength;
+
 use monarch_diagnostic::{Diagnostic, Span};
 use pest::iterators::{Pair, Pairs};
 
