@@ -54,29 +54,56 @@ pub struct Formatted {
 /// `file` is the number that the spans of the diagnostics carry.
 pub fn format(file: u32, text: &str) -> Formatted {
     let (tree, diagnostics) = parse(file, text);
+    let unchanged = |diagnostics| {
+        let kept = tree.items.len().max(1);
+        Formatted { text: text.to_owned(), diagnostics, kept }
+    };
     if text.len() > MAX_BYTES || old_line_breaks(text) {
-        return Formatted { text: text.to_owned(), diagnostics, kept: 1 };
+        return unchanged(diagnostics);
     }
+    let (out, kept) = laid_out(file, text, &tree.items, &diagnostics);
+    // A mistake of ours must not become one of the program.
+    let mut good = verify::same(text, &out);
+    if good && !diagnostics.is_empty() {
+        // Where brackets do not close, the layout decides what is read as one item.
+        let (tree, again) = parse(file, &out);
+        good = same_mistakes(&diagnostics, &again)
+            && laid_out(file, &out, &tree.items, &again) == (out.clone(), kept);
+    }
+    match good {
+        true => Formatted { text: out, diagnostics, kept },
+        false => unchanged(diagnostics),
+    }
+}
+
+fn same_mistakes(before: &[Diagnostic], after: &[Diagnostic]) -> bool {
+    let titles = |all: &[Diagnostic]| -> Vec<String> {
+        all.iter().map(|diagnostic| diagnostic.title.clone()).collect()
+    };
+    titles(before) == titles(after)
+}
+
+/// The text of a tree, and how many items stay as they are.
+fn laid_out(file: u32, text: &str, items: &[Item], mistakes: &[Diagnostic]) -> (String, usize) {
     let mut layout = Layout { text, rows: Rows::default(), at: 0, kept: 0 };
     layout.at = if text.starts_with('\u{feff}') { 3 } else { 0 };
-    let mut items = tree.items.as_slice();
+    let mut items = items;
     for chunk in scan(file, text).chunks {
         let of_chunk = items.iter().take_while(|item| item.span.end as usize <= chunk.end).count();
         let (mine, rest) = items.split_at_checked(of_chunk).unwrap_or((items, &[]));
         items = rest;
-        layout.chunk(chunk, mine, chunk.broken || has_mistake(&diagnostics, chunk));
+        layout.chunk(chunk, mine, chunk.broken || has_mistake(mistakes, chunk));
     }
     let gap = layout.comments(text.len());
     layout.add(gap, None);
-    let eol =
-        if text.find('\n').is_some_and(|at| text[..at].ends_with('\r')) { "\r\n" } else { "\n" };
-    let out = print::print(&layout.rows, eol, text.len());
-    let kept = layout.kept;
-    match verify::same(text, &out) {
-        true => Formatted { text: out, diagnostics, kept },
-        // A mistake of ours must not become one of the program.
-        false => Formatted { text: text.to_owned(), diagnostics, kept: tree.items.len().max(1) },
-    }
+    let eol = if only_returns(text) { "\r\n" } else { "\n" };
+    (print::print(&layout.rows, eol, text.len()), layout.kept)
+}
+
+/// Whether every line ends in CR LF.
+fn only_returns(text: &str) -> bool {
+    let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n')).peekable();
+    lines.peek().is_some() && lines.all(|line| line.ends_with("\r\n"))
 }
 
 fn old_line_breaks(text: &str) -> bool {

@@ -311,7 +311,8 @@ impl<'t> Builder<'t> {
     }
 
     fn paren(&mut self, pair: P<'t>, span: Span) -> Expr {
-        let comma = pair.as_str().trim_end_matches([')', ' ', '\n', '\t', '\r']).ends_with(',');
+        let inner = pair.as_str().strip_suffix(')').unwrap_or("");
+        let comma = inner.trim_end_matches([' ', '\n', '\t', '\r']).ends_with(',');
         let mut values = self.values(pair);
         let kind = match values.pop() {
             None => {
@@ -420,14 +421,18 @@ impl<'t> Builder<'t> {
             ExprKind::Name(name) => Some(name),
             ExprKind::Broken => None,
             _ => {
-                self.error(
-                    Diagnostic::error("M0010", "`=` gives a name its value")
-                        .label(expr.span, "not a name")
-                        .help("to compare, write `==`"),
-                );
+                self.not_a_name(expr.span);
                 None
             }
         }
+    }
+
+    fn not_a_name(&mut self, span: Span) {
+        self.error(
+            Diagnostic::error("M0010", "`=` gives a name its value")
+                .label(span, "not a name")
+                .help("to compare, write `==`"),
+        );
     }
 
     fn index(&mut self, pair: P<'t>) -> Index {
@@ -461,7 +466,11 @@ impl<'t> Builder<'t> {
         let span = first.span.to(axis.span);
         let name = match first.kind {
             crate::ast::AxisKind::Size(expr) => self.only_name(expr),
-            _ => self.only_name(broken(first.span)),
+            _ => {
+                // `_ = 3`, `.. = 3`
+                self.not_a_name(first.span);
+                None
+            }
         };
         AxisArg { span, name, axis }
     }

@@ -27,6 +27,17 @@ fn embraced(expr: &Expr) -> bool {
 
 impl<'t> Cursor<'t> {
     pub fn expr(&mut self, expr: &Expr) -> Doc<'t> {
+        let mut parts = Vec::new();
+        self.gap_docs(&mut parts);
+        let doc = self.bare_expr(expr);
+        match parts.is_empty() {
+            true => doc,
+            // In front of the group, which they do not break.
+            false => Doc::many(parts.into_iter().chain([doc]).collect()),
+        }
+    }
+
+    fn bare_expr(&mut self, expr: &Expr) -> Doc<'t> {
         match &expr.kind {
             ExprKind::Number(number) => self.number(number),
             ExprKind::Str(_) | ExprKind::Rhai(_) | ExprKind::Name(_) => self.slice(expr.span),
@@ -89,16 +100,21 @@ impl<'t> Cursor<'t> {
         single: bool,
         item: impl Fn(&mut Self, &T) -> Doc<'t>,
     ) -> Doc<'t> {
+        let mut before = Vec::new();
+        self.gap_docs(&mut before);
         let open = self.token(open);
         let mut parts = Vec::with_capacity(items.len());
+        // Comments that stand between an item and its comma belong in front of the next.
+        let mut carried = Vec::new();
         for (n, value) in items.iter().enumerate() {
-            let mut docs = vec![item(self, value)];
+            let mut docs = std::mem::take(&mut carried);
+            docs.push(item(self, value));
             let last = n + 1 == items.len();
             if self.is_next(",") {
                 if !last || single {
                     docs.push(Doc::Text(","));
                 }
-                self.gap_docs(&mut docs);
+                self.gap_docs(&mut carried);
                 self.pass(",");
             } else {
                 self.failed |= !last;
@@ -112,12 +128,15 @@ impl<'t> Cursor<'t> {
         if !parts.is_empty() {
             inner.extend([Doc::Soft, Doc::fill(parts)]);
         }
+        inner.append(&mut carried);
         self.gap_docs(&mut inner);
         let close = self.token(close);
-        if inner.is_empty() {
-            return Doc::many(vec![open, close]);
-        }
-        Doc::many(vec![open, Doc::many(inner).indent(), Doc::Soft, close]).group()
+        let list = match inner.is_empty() {
+            true => Doc::many(vec![open, close]),
+            false => Doc::many(vec![open, Doc::many(inner).indent(), Doc::Soft, close]).group(),
+        };
+        before.push(list);
+        if before.len() > 1 { Doc::many(before) } else { before.pop().unwrap_or_else(Doc::empty) }
     }
 
     pub fn args(&mut self, args: &[Arg]) -> Doc<'t> {

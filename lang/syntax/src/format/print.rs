@@ -21,7 +21,8 @@ enum Cmd<'d, 't> {
     Break(usize, bool),
     Note(&'t str),
     Right(&'t str),
-    Lines(std::vec::IntoIter<Line<'d, 't>>, usize),
+    /// With whether what comes next begins a line, come what may.
+    Lines(std::vec::IntoIter<Line<'d, 't>>, usize, bool),
 }
 
 /// How a document is printed: its base indentation, and whether on one line.
@@ -37,11 +38,15 @@ pub(super) struct Printer<'d, 't> {
     column: usize,
     /// Nothing but indentation so far; the indentation is not written yet.
     empty: bool,
+    /// A comment stands on this line, and nothing else.
+    noted: bool,
     indent: usize,
     spaces: usize,
     /// A line must begin before the next text, this far in.
     pending: Option<usize>,
     rights: Vec<&'t str>,
+    /// Where the code of the line that just ended ends, if a comment may still stand beside it.
+    ended: Option<usize>,
     stack: Vec<Cmd<'d, 't>>,
 }
 
@@ -52,10 +57,12 @@ pub(super) fn print<'d, 't>(file: &'d Rows<'t>, eol: &'static str, capacity: usi
         eol,
         column: 0,
         empty: true,
+        noted: false,
         indent: 0,
         spaces: 0,
         pending: None,
         rights: Vec::new(),
+        ended: None,
         stack: Vec::new(),
     };
     printer.rows(file, 0, true);
@@ -71,9 +78,9 @@ impl<'d, 't> Printer<'d, 't> {
                 Cmd::Text(text) => self.text(text),
                 Cmd::Spaces(n) => self.spaces += n,
                 Cmd::Break(indent, blank) => self.line_break(indent, blank),
-                Cmd::Note(text) => self.text(text),
+                Cmd::Note(text) => self.note(text),
                 Cmd::Right(text) => self.rights.push(text),
-                Cmd::Lines(lines, indent) => self.next_line(lines, indent),
+                Cmd::Lines(lines, indent, apart) => self.next_line(lines, indent, apart),
             }
         }
     }
@@ -104,18 +111,14 @@ impl<'d, 't> Printer<'d, 't> {
             }
             Doc::Fill(parts, _) => self.fill(parts, place),
             Doc::After { value, hug } => self.after(value, *hug, place),
-            Doc::Right(text) => {
-                self.rights.push(text);
-                self.pending = Some(place.indent + 2);
-            }
+            Doc::Right(text) => self.right(text, place),
             Doc::Own(text) => {
                 if !self.empty || self.pending.is_some() {
                     let indent = self.pending.unwrap_or(place.indent + 2);
                     self.line_break(indent, false);
                 }
-                let indent = self.indent;
-                self.text(text);
-                self.pending = Some(indent);
+                self.note(text);
+                self.pending = Some(self.indent);
             }
             Doc::Verbatim(text) => {
                 self.indent = 0;
@@ -134,6 +137,39 @@ impl<'d, 't> Printer<'d, 't> {
         }
     }
 
+    /// A comment to the right of the last token, whose line may have ended.
+    fn right(&mut self, text: &'t str, place: Place) {
+        if self.noted {
+            self.line_break(self.indent, false);
+            self.note(text);
+            self.pending = Some(self.indent);
+            return;
+        }
+        if !self.empty {
+            self.rights.push(text);
+            self.pending = Some(place.indent + 2);
+            return;
+        }
+        match self.ended.take() {
+            Some(column) => {
+                self.out.truncate(self.out.len() - self.eol.len());
+                self.beside(column, text);
+                self.out.push_str(self.eol);
+            }
+            None => {
+                self.note(text);
+                self.pending = Some(self.indent);
+            }
+        }
+    }
+
+    /// Writes a comment to the right of code that ends at `column`.
+    fn beside(&mut self, column: usize, text: &str) {
+        let spaces = if column + 2 > COMMENTS { GAP } else { COMMENTS - column };
+        self.out.extend(std::iter::repeat_n(' ', spaces));
+        self.out.push_str(text);
+    }
+
     /// As many to a line as fit, each with the comma behind it.
     fn fill(&mut self, parts: &'d [Doc<'t>], place: Place) {
         // From the last to the first, since the stack reverses them.
@@ -147,36 +183,42 @@ impl<'d, 't> Printer<'d, 't> {
         }
         let items: Vec<Line> =
             parts.iter().enumerate().map(|(n, part)| Line::item(part, n == 0)).collect();
-        self.stack.push(Cmd::Lines(items.into_iter(), place.indent));
+        self.stack.push(Cmd::Lines(items.into_iter(), place.indent, false));
     }
 
     /// The next part of a fill, or the next line of rows.
-    fn next_line(&mut self, mut lines: std::vec::IntoIter<Line<'d, 't>>, indent: usize) {
+    fn next_line(
+        &mut self,
+        mut lines: std::vec::IntoIter<Line<'d, 't>>,
+        indent: usize,
+        apart: bool,
+    ) {
         let Some(line) = lines.next() else { return };
-        let place = Place { indent, flat: false };
         let Line { cmds, item, first } = line;
         let Some(doc) = item else {
-            self.stack.push(Cmd::Lines(lines, indent));
+            self.stack.push(Cmd::Lines(lines, indent, false));
             let cmds: Vec<Cmd> = cmds.into_iter().map(|step| step.cmd(indent)).collect();
             self.stack.extend(cmds.into_iter().rev());
             return;
         };
         let more = lines.len() > 0;
-        if more {
-            self.stack.push(Cmd::Lines(lines, indent));
-        }
-        let space = usize::from(!first && !self.empty);
-        let fits = match more {
+        let fits = |this: &Self, space: usize| match more {
             // The rest may go onto the next line.
-            true => doc.width().is_some_and(|width| self.now() + space + width <= WIDTH),
-            false => self.fits(doc, space),
+            true => doc.width().is_some_and(|width| this.now() + space + width <= WIDTH),
+            false => this.fits(doc, space),
         };
-        match fits {
-            _ if first => {}
-            true if self.pending.is_none() => self.spaces = self.spaces.max(space),
-            _ => self.line_break(indent, false),
+        let space = usize::from(!first && !self.empty);
+        let mut flat = fits(self, space);
+        if !first && (apart || !flat || self.pending.is_some()) {
+            self.line_break(indent, false);
+            flat = fits(self, 0);
+        } else {
+            self.spaces = self.spaces.max(space);
         }
-        self.push(doc, Place { flat: fits, ..place });
+        if more {
+            self.stack.push(Cmd::Lines(lines, indent, !flat));
+        }
+        self.push(doc, Place { indent, flat });
     }
 
     /// What follows a sign.
@@ -225,7 +267,7 @@ impl<'d, 't> Printer<'d, 't> {
             all.push(Line::step(Step::Right(right)));
         }
         lines(rows, indent.min(DEEPEST), whole_file, &mut all);
-        self.stack.push(Cmd::Lines(all.into_iter(), indent));
+        self.stack.push(Cmd::Lines(all.into_iter(), indent, false));
     }
 
     /// The column at which the next text would begin.
@@ -285,30 +327,39 @@ impl<'d, 't> Printer<'d, 't> {
 
     fn line_break(&mut self, indent: usize, blank: bool) {
         let rights = std::mem::take(&mut self.rights);
+        let mut free = !self.empty && !self.noted;
+        let column = self.column;
         self.spaces = 0;
         self.pending = None;
-        for (n, right) in rights.iter().enumerate() {
-            if n > 0 {
+        for right in rights {
+            if std::mem::take(&mut free) {
+                self.beside(column, right);
+                continue;
+            }
+            if !self.empty {
                 self.end_line(indent);
             }
-            if n == 0 && !self.empty {
-                self.spaces = COMMENTS.saturating_sub(self.column);
-                if self.column + 2 > COMMENTS {
-                    self.spaces = GAP;
-                }
-            }
-            self.text(right);
+            self.note(right);
         }
         self.end_line(indent);
+        self.ended = free.then_some(column);
         if blank {
             self.out.push_str(self.eol);
+            self.ended = None;
         }
+    }
+
+    /// A comment on a line of its own, which is empty so far.
+    fn note(&mut self, text: &str) {
+        self.text(text);
+        self.noted = true;
     }
 
     fn end_line(&mut self, indent: usize) {
         self.out.push_str(self.eol);
         self.column = 0;
         self.empty = true;
+        self.noted = false;
         self.indent = indent;
         self.spaces = 0;
     }

@@ -15,7 +15,9 @@ pub(super) fn same(before: &str, after: &str) -> bool {
         if x.token.text(before) != y.token.text(after) || end != (y.token.tok == Tok::End) {
             return false;
         }
-        if glue(&x, before) != glue(&y, after) {
+        let (x, y) = (glue(&x, before), glue(&y, after));
+        // A parameter list may stand apart from its name, and is joined to it.
+        if x != y && !(x == APART && y == JOINED) {
             return false;
         }
         if end {
@@ -29,6 +31,8 @@ struct Tokens<'t> {
     text: &'t str,
     at: usize,
     last: Last,
+    /// Brackets that are open.
+    open: Vec<u8>,
 }
 
 /// What stands before a token.
@@ -44,19 +48,27 @@ struct Found {
     /// Where the token or comment before it ends, and what it is.
     from: usize,
     last: Last,
+    /// In brackets, where a number has no unit unless it is glued to it: `[B 2 T -> B T]`.
+    einops: bool,
 }
 
 impl<'t> Tokens<'t> {
     fn new(text: &'t str) -> Tokens<'t> {
         let at = if text.starts_with('\u{feff}') { 3 } else { 0 };
-        Tokens { text, at, last: Last::Other }
+        Tokens { text, at, last: Last::Other, open: Vec::new() }
     }
 
     /// The next token that is no comma and no comment; comments go to `notes`.
     fn next(&mut self, notes: &mut Vec<&'t str>) -> Found {
         loop {
             let token = lex::next(self.text, self.at);
-            let found = Found { token, from: self.at, last: self.last };
+            let einops = self.open.last() == Some(&b'[');
+            let found = Found { token, from: self.at, last: self.last, einops };
+            match token.tok {
+                Tok::Open(kind) => self.open.push(kind),
+                Tok::Close(_) => drop(self.open.pop()),
+                _ => {}
+            }
             self.at = token.end.max(self.at + 1);
             self.last = match token.tok {
                 Tok::Number => Last::Number,
@@ -73,17 +85,29 @@ impl<'t> Tokens<'t> {
     }
 }
 
+const APART: u8 = 1;
+const JOINED: u8 = 2;
+
 /// How a token is joined to the one before it, where that makes a difference: an opening bracket
 /// and a dot belong to what they touch, and a word on the line of a number may be its unit.
 fn glue(found: &Found, text: &str) -> u8 {
     let between = text.get(found.from..found.token.start).unwrap_or("");
     let word = found.token.text(text);
     match found.token.tok {
-        Tok::Open(b'(' | b'[') => u8::from(between.is_empty() && found.last != Last::Other),
-        Tok::Sign if word == "." => u8::from(between.is_empty()),
+        Tok::Open(b'(' | b'[') if found.last != Last::Other => {
+            if between.is_empty() {
+                JOINED
+            } else {
+                APART
+            }
+        }
+        Tok::Sign if word == "." => {
+            let names = lex::next(text, found.token.end).tok == Tok::Open(b'{');
+            u8::from(!names && between.is_empty())
+        }
         Tok::Word if found.last == Last::Number => match between {
-            "" => 1,
-            " " if !lex::RESERVED.contains(&word) => 2,
+            "" => 3,
+            " " if !found.einops && !lex::RESERVED.contains(&word) => 4,
             _ => 0,
         },
         _ => 0,
