@@ -11,6 +11,7 @@ mod digits;
 mod disk;
 mod embedded;
 mod fixtures;
+mod formatting;
 mod lora;
 mod machines;
 mod plans;

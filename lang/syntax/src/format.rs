@@ -11,7 +11,7 @@
 //! Rules
 //! - 100 columns, two spaces for each brace. A body that the author began on a new line has its
 //!   entries on lines; others are on one line if they fit. Entries that the author wrote on one
-//!   line share it if they fit. At most one empty line is kept between two things.
+//!   line share it if they fit; the same holds for lists in brackets. At most one empty line is kept between two things.
 //! - Lines that follow each other have their names, `=`, `:`, `~` and `in` under each other, unless
 //!   an empty line, a comment line or something of several lines stands between them.
 //! - Comments to the right of code begin at column 44, or three spaces after longer code.
@@ -37,6 +37,9 @@ use doc::{Cells, Doc, Row, Rows};
 /// Columns of a line.
 const WIDTH: usize = 100;
 
+/// Most rounds until a layout must stay as it is.
+const ROUNDS: usize = 4;
+
 /// What [`format`] gives.
 #[derive(Clone, Debug)]
 pub struct Formatted {
@@ -61,19 +64,21 @@ pub fn format(file: u32, text: &str) -> Formatted {
     if text.len() > MAX_BYTES || old_line_breaks(text) {
         return unchanged(diagnostics);
     }
-    let (out, kept) = laid_out(file, text, &tree.items, &diagnostics);
-    // A mistake of ours must not become one of the program.
-    let mut good = verify::same(text, &out);
-    if good && !diagnostics.is_empty() {
-        // Where brackets do not close, the layout decides what is read as one item.
+    let (mut out, mut kept) = laid_out(file, text, &tree.items, &diagnostics);
+    // A mistake of ours must not become one of the program; and comments in odd places may need
+    // another round to find theirs.
+    for _ in 0..ROUNDS {
         let (tree, again) = parse(file, &out);
-        good = same_mistakes(&diagnostics, &again)
-            && laid_out(file, &out, &tree.items, &again) == (out.clone(), kept);
+        if !verify::same(text, &out) || !same_mistakes(&diagnostics, &again) {
+            break;
+        }
+        let next = laid_out(file, &out, &tree.items, &again);
+        if next.0 == out {
+            return Formatted { text: out, diagnostics, kept };
+        }
+        (out, kept) = next;
     }
-    match good {
-        true => Formatted { text: out, diagnostics, kept },
-        false => unchanged(diagnostics),
-    }
+    unchanged(diagnostics)
 }
 
 fn same_mistakes(before: &[Diagnostic], after: &[Diagnostic]) -> bool {

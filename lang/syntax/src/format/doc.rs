@@ -10,6 +10,12 @@ pub(super) enum Doc<'t> {
     Line,
     /// Nothing, or a line break where the group breaks.
     Soft,
+    /// A line break that the author wished for.
+    Break,
+    /// The same, in front of a part of a fill.
+    Fresh,
+    /// On one line, come what may.
+    Solid(Box<Doc<'t>>),
     /// One after the other, with the width on one line.
     Many(Vec<Doc<'t>>, Option<usize>),
     /// Lines that begin inside stand further in.
@@ -118,7 +124,9 @@ impl<'t> Doc<'t> {
         match self {
             Doc::Text(text) => (!text.contains('\n')).then(|| columns(text)),
             Doc::Space | Doc::Line => Some(1),
-            Doc::Soft => Some(0),
+            Doc::Soft | Doc::Fresh => Some(0),
+            Doc::Break => None,
+            Doc::Solid(inner) => inner.width(),
             Doc::Many(_, width) | Doc::Fill(_, width) => *width,
             Doc::Indent(inner) | Doc::Group(inner) => inner.width(),
             Doc::After { value, .. } => Some(value.width()? + 1),

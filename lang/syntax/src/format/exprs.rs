@@ -20,6 +20,9 @@ pub(super) fn hugs(expr: &Expr) -> bool {
     }
 }
 
+/// Columns of the longest result that is kept on one line.
+const MAX_RESULT: usize = 60;
+
 /// Whether an argument alone in its brackets shares them with its own.
 fn embraced(expr: &Expr) -> bool {
     matches!(expr.kind, ExprKind::Record(_) | ExprKind::List(_) | ExprKind::Rhai(_))
@@ -106,8 +109,11 @@ impl<'t> Cursor<'t> {
         let mut parts = Vec::with_capacity(items.len());
         // Comments that stand between an item and its comma belong in front of the next.
         let mut carried = Vec::new();
+        let broken = !items.is_empty() && self.newline();
         for (n, value) in items.iter().enumerate() {
-            let mut docs = std::mem::take(&mut carried);
+            let fresh = broken && n > 0 && self.newline();
+            let mut docs: Vec<Doc> = if fresh { vec![Doc::Fresh] } else { Vec::new() };
+            docs.append(&mut carried);
             docs.push(item(self, value));
             let last = n + 1 == items.len();
             if self.is_next(",") {
@@ -126,10 +132,14 @@ impl<'t> Cursor<'t> {
         }
         let mut inner = Vec::with_capacity(3);
         if !parts.is_empty() {
-            inner.extend([Doc::Soft, Doc::fill(parts)]);
+            let first = if broken { Doc::Break } else { Doc::Soft };
+            inner.extend([first, Doc::fill(parts)]);
         }
-        inner.append(&mut carried);
-        self.gap_docs(&mut inner);
+        self.gap_docs(&mut carried);
+        if !carried.is_empty() {
+            inner.push(Doc::Soft);
+            inner.append(&mut carried);
+        }
         let close = self.token(close);
         let list = match inner.is_empty() {
             true => Doc::many(vec![open, close]),
@@ -214,7 +224,7 @@ impl<'t> Cursor<'t> {
             parts.push(Doc::Space);
             self.einops_axes(&output.axes, &mut parts);
         }
-        self.gap_docs(&mut parts);
+        self.last_gap(&mut parts);
         let close = self.token("]");
         Doc::many(vec![open, Doc::many(parts).indent(), Doc::Soft, close]).group()
     }
@@ -276,8 +286,18 @@ impl<'t> Cursor<'t> {
     fn branch(&mut self, value: &Expr, parts: &mut Vec<Doc<'t>>) {
         parts.push(self.token("{"));
         let mut inner = vec![Doc::Line, self.expr(value)];
-        self.gap_docs(&mut inner);
+        self.last_gap(&mut inner);
         parts.extend([Doc::many(inner).indent(), Doc::Line, self.token("}")]);
+    }
+
+    /// Comments between the last thing in brackets and what closes them.
+    fn last_gap(&mut self, parts: &mut Vec<Doc<'t>>) {
+        let mut gap = Vec::new();
+        self.gap_docs(&mut gap);
+        if !gap.is_empty() {
+            parts.push(Doc::Soft);
+            parts.append(&mut gap);
+        }
     }
 
     fn record(&mut self, record: &Record) -> Doc<'t> {
@@ -304,6 +324,14 @@ impl<'t> Cursor<'t> {
         match kind {
             Kind::Name(name) => self.ident(name),
             Kind::Tensor(tensor) => self.tensor(tensor),
+        }
+    }
+
+    /// What a function gives; a short one is not broken, its parameters are.
+    pub fn result(result: Doc<'t>) -> Doc<'t> {
+        match result.width() {
+            Some(width) if width <= MAX_RESULT => Doc::Solid(Box::new(result)),
+            _ => result,
         }
     }
 

@@ -103,7 +103,8 @@ impl<'t> Cursor<'t> {
         }
         parts.push(self.fields("(", &op.fields, ")"));
         if let Some(result) = &op.result {
-            parts.extend([Doc::Space, self.token("->"), Doc::Space, self.kind(result)]);
+            parts.extend([Doc::Space, self.token("->"), Doc::Space]);
+            parts.push(Self::result(self.kind(result)));
         }
         Doc::many(parts)
     }
@@ -181,7 +182,8 @@ impl<'t> Cursor<'t> {
     fn func(&mut self, func: &Func) -> Doc<'t> {
         let mut parts = vec![self.ident(&func.name), self.fields("(", &func.fields, ")")];
         if let Some(result) = &func.result {
-            parts.extend([Doc::Space, self.token("->"), Doc::Space, self.tensor(result)]);
+            parts.extend([Doc::Space, self.token("->"), Doc::Space]);
+            parts.push(Self::result(self.tensor(result)));
         }
         parts.push(Doc::Space);
         match (&func.script.value, func.short) {

@@ -102,7 +102,14 @@ impl<'d, 't> Printer<'d, 't> {
             Doc::Space => self.spaces = self.spaces.max(1),
             Doc::Line if place.flat => self.spaces = self.spaces.max(1),
             Doc::Soft if place.flat => {}
-            Doc::Line | Doc::Soft => self.line_break(place.indent, false),
+            // A comment may have gone back to the line that ended.
+            Doc::Fresh => {}
+            Doc::Solid(inner) => {
+                let flat = place.flat || inner.width().is_some();
+                self.push(inner, Place { flat, ..place });
+            }
+            Doc::Line | Doc::Soft | Doc::Break if self.empty => self.indent = place.indent,
+            Doc::Line | Doc::Soft | Doc::Break => self.line_break(place.indent, false),
             Doc::Many(parts, _) => parts.iter().rev().for_each(|part| self.push(part, place)),
             Doc::Indent(inner) => self.push(inner, Place { indent: place.indent + 2, ..place }),
             Doc::Group(inner) => {
@@ -209,7 +216,8 @@ impl<'d, 't> Printer<'d, 't> {
         };
         let space = usize::from(!first && !self.empty);
         let mut flat = fits(self, space);
-        if !first && (apart || !flat || self.pending.is_some()) {
+        let fresh = matches!(doc, Doc::Many(parts, _) if matches!(parts.first(), Some(Doc::Fresh)));
+        if !first && (apart || fresh || !flat || self.pending.is_some()) {
             self.line_break(indent, false);
             flat = fits(self, 0);
         } else {
@@ -377,7 +385,9 @@ fn lead(doc: &Doc, flat: bool, left: &mut usize) -> Option<bool> {
         Doc::Space => take(left, 1),
         Doc::Line | Doc::Soft if !flat => Some(true),
         Doc::Line => take(left, 1),
-        Doc::Soft => Some(false),
+        Doc::Soft | Doc::Fresh => Some(false),
+        Doc::Break => Some(true),
+        Doc::Solid(inner) => lead(inner, flat || inner.width().is_some(), left),
         Doc::Many(parts, _) => {
             for part in parts {
                 if lead(part, flat, left)? {

@@ -102,8 +102,11 @@ fn glue(found: &Found, text: &str) -> u8 {
             }
         }
         Tok::Sign if word == "." => {
-            let names = lex::next(text, found.token.end).tok == Tok::Open(b'{');
-            u8::from(!names && between.is_empty())
+            let mut after = lex::next(text, found.token.end);
+            while after.tok == Tok::Comment {
+                after = lex::next(text, after.end);
+            }
+            u8::from(after.tok != Tok::Open(b'{') && between.is_empty())
         }
         Tok::Word if found.last == Last::Number => match between {
             "" => 3,

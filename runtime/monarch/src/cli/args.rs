@@ -13,7 +13,7 @@ pub fn reserved() -> &'static [&'static str] {
     static NAMES: OnceLock<Vec<&'static str>> = OnceLock::new();
     NAMES.get_or_init(|| {
         let mut names = vec!["help".to_string(), "version".to_string()];
-        for verb in VERBS.iter().filter(|v| v.takes != Takes::Words) {
+        for verb in VERBS.iter().filter(|v| v.takes.a_program()) {
             names.extend(
                 verb.command(&[]).get_arguments().filter_map(Arg::get_long).map(String::from),
             );
@@ -29,9 +29,12 @@ pub fn reserved() -> &'static [&'static str] {
 /// The program's path, as far as it can be told before the options are known.
 pub fn program_of(args: &[String]) -> Option<&str> {
     let verb = verbs::find(args.first()?)?;
+    if verb.takes == Takes::Files {
+        return None;
+    }
     let rest = &args[1..];
     let named = rest.iter().find(|a| a.ends_with(".mon") && !a.starts_with('-'));
-    let first = rest.first().filter(|a| !a.starts_with('-') && verb.takes != Takes::Words);
+    let first = rest.first().filter(|a| !a.starts_with('-') && verb.takes.a_program());
     named.or(first).map(String::as_str)
 }
 
@@ -157,6 +160,7 @@ mod tests {
         assert_eq!(of("run --help"), None);
         assert_eq!(of("explain a.mon train.lr"), Some("a.mon".into()));
         assert_eq!(of("explain M0201"), None);
+        assert_eq!(of("fmt a.mon"), None);
         assert_eq!(of("nothing a.mon"), None);
     }
 

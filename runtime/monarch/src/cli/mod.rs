@@ -8,6 +8,7 @@ mod args;
 mod bench;
 mod check;
 mod explain;
+mod fmt;
 mod key;
 mod lsp;
 mod new;

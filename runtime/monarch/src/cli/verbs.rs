@@ -1,6 +1,6 @@
 //! The table of verbs, and the command that is made of it.
 
-use super::{Failure, args, bench, check, explain, key, lsp, new, plan, run, show, worker};
+use super::{Failure, args, bench, check, explain, fmt, key, lsp, new, plan, run, show, worker};
 use clap::{ArgMatches, Command};
 use monarch_check::ParamHelp;
 
@@ -28,6 +28,15 @@ pub enum Takes {
     MaybeProgram,
     /// Whatever `options` says. Where a word ends in `.mon`, its params are options.
     Words,
+    /// Whatever `options` says; its files are only texts.
+    Files,
+}
+
+impl Takes {
+    /// Whether a job comes first.
+    pub fn a_program(self) -> bool {
+        matches!(self, Takes::Program | Takes::MaybeProgram)
+    }
 }
 
 /// Where a verb stands in `monarch --help`.
@@ -56,6 +65,7 @@ impl Group {
 pub const VERBS: &[Verb] = &[
     new::VERB,
     check::VERB,
+    fmt::VERB,
     explain::VERB,
     show::VERB,
     lsp::VERB,
@@ -110,13 +120,14 @@ impl Verb {
     /// The verb's part of the command.
     pub fn command(&self, params: &[ParamHelp]) -> Command {
         let mut command = Command::new(self.name).about(self.about);
-        if self.takes != Takes::Words {
+        if self.takes.a_program() {
             command = command.arg(args::program(self.takes == Takes::Program));
         }
         command = (self.options)(command.arg(args::json()));
         if !self.examples.is_empty() {
             command = command.after_help(self.examples());
         }
+        let params = if self.takes == Takes::Files { &[] } else { params };
         params.iter().fold(command, |command, param| command.arg(args::param(param)))
     }
 
@@ -138,7 +149,7 @@ mod tests {
     fn the_command_is_consistent_and_reserves_its_names() {
         let command = command(&[]);
         command.clone().debug_assert();
-        for verb in VERBS.iter().filter(|v| v.takes != Takes::Words) {
+        for verb in VERBS.iter().filter(|v| v.takes.a_program()) {
             let verb = command.find_subcommand(verb.name).expect("a verb");
             for arg in verb.get_arguments().filter_map(Arg::get_long) {
                 assert!(args::reserved().contains(&arg), "`{arg}` is not reserved");
