@@ -3,11 +3,11 @@
 //! `-- checker --replay FILE` for one text.
 
 #[path = "../tests/common/mod.rs"]
-#[allow(dead_code)]
 mod common;
 #[path = "../tests/common/fuzz.rs"]
 mod fuzz;
 #[path = "../../syntax/tests/common/generate.rs"]
+#[allow(dead_code)]
 mod generate;
 
 use common::Memory;

@@ -1,11 +1,12 @@
 //! A short campaign of each fuzz target; `examples/fuzz.rs` has the long ones. What they found is
 //! below, one text for each kind.
 
-#[allow(dead_code)]
 mod common;
 #[path = "common/fuzz.rs"]
+#[allow(dead_code)]
 mod fuzz;
 #[path = "../../syntax/tests/common/generate.rs"]
+#[allow(dead_code)]
 mod generate;
 
 use common::Memory;

@@ -9,7 +9,6 @@
 //!
 //! A sample runs by default; `MUTATIONS=all cargo test -p monarch-check --test mutations` runs all.
 
-#[allow(dead_code)]
 mod common;
 #[path = "../../syntax/tests/common/generate.rs"]
 #[allow(dead_code)]

@@ -397,10 +397,19 @@ fn lead(doc: &Doc, flat: bool, left: &mut usize) -> Option<bool> {
             Some(false)
         }
         Doc::Indent(inner) | Doc::Group(inner) => lead(inner, flat, left),
-        Doc::Fill(parts, _) => match parts.first() {
-            Some(part) => Some(lead(part, flat, left)? || parts.len() > 1),
-            None => Some(false),
-        },
+        Doc::Fill(parts, _) => {
+            for (n, part) in parts.iter().enumerate() {
+                match n {
+                    0 => {}
+                    _ if !flat => return Some(true),
+                    _ => _ = take(left, 1)?,
+                }
+                if lead(part, flat, left)? {
+                    return Some(true);
+                }
+            }
+            Some(false)
+        }
         Doc::After { value, hug } => match hug {
             true => take(left, 1).and_then(|_| lead(value, flat, left)),
             false => Some(true),
