@@ -160,7 +160,7 @@ fn difference(done: &Done) -> String {
     let place = format!("{}:{}\n", done.name, first + 1);
     match first == before.len() && first == after.len() {
         true => format!("{place}  the line breaks\n"),
-        false => place + &middle(&before, '-') + &middle(&after, '+'),
+        false => format!("{place}{}{}", middle(&before, '-'), middle(&after, '+')),
     }
 }
 
