@@ -25,8 +25,6 @@ impl<'a> Checker<'a> {
         };
         let own = self.settings(&METRICS, block.body.as_ref());
         self.remember_defaults(&METRICS, "train.metrics", &own);
-        let help = "take it out: every step is recorded with all of its metrics";
-        self.not_run_yet(block.kind.span, "`metrics`", help);
         let every = match own.values.get("every") {
             Some(e) => self.every_steps(file, "train.metrics.every", e, pace),
             None => Some(1),

@@ -87,9 +87,6 @@ impl<'a> Checker<'a> {
             }
         };
         let after = self.after(&own, "train.eval.after", "checkpoint");
-        if let Some(e) = own.values.get("after") {
-            self.not_run_yet(e.span, "`eval { after = .. }`", "use `every`");
-        }
         let batches = match own.values.get("batches") {
             Some(e) => self.whole_setting(file, "train.eval.batches", e, 1).map(Some),
             None => Some(None),
@@ -187,11 +184,6 @@ impl<'a> Checker<'a> {
             return None;
         }
         format.unwrap_or(Some(()))?;
-        for name in ["also", "async", "best", "what", "after"] {
-            if let Some(e) = get(name) {
-                self.not_run_yet(e.span, &format!("`checkpoint {{ {name} = .. }}`"), "take it out");
-            }
-        }
         let default = CheckpointPolicy::default();
         Some(CheckpointPolicy {
             every: every.map_or(Some(None), |e| e.map(Some))?,

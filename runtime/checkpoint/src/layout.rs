@@ -1,6 +1,6 @@
 //! Which tensors a checkpoint of a plan holds, and which rank writes each.
 
-use monarch_graph::Plan;
+use monarch_graph::{Contents, Plan};
 use std::collections::BTreeMap;
 
 /// A tensor of a checkpoint.
@@ -25,13 +25,19 @@ pub enum Content {
 }
 
 /// All weights of the plan in order, then the optimizer's state slot by slot for those that are
-/// trained, dealt to `world` ranks: each in turn to the rank with the fewest bytes so far, so that
+/// trained; or the part of that which the job's `checkpoint { what = .. }` names; dealt to `world` ranks: each in turn to the rank with the fewest bytes so far, so that
 /// ranks write about as much; the same on every machine.
 pub fn layout(plan: &Plan, world: u32) -> Vec<Stored> {
+    let what = plan.checkpoint.as_ref().map_or(Contents::All, |c| c.what);
     let weights = plan.weights.iter().enumerate();
+    let held = weights.clone().filter(|(_, w)| w.trainable || what != Contents::Adapters);
     let mut tensors: Vec<Stored> =
-        weights.clone().map(|(i, w)| stored(w.name.clone(), w, Content::Weight(i))).collect();
-    for (slot, slot_name) in plan.optimizer.kind.slots().iter().enumerate() {
+        held.map(|(i, w)| stored(w.name.clone(), w, Content::Weight(i))).collect();
+    let slots = match what {
+        Contents::Weights => &[],
+        Contents::All | Contents::Adapters => plan.optimizer.kind.slots(),
+    };
+    for (slot, slot_name) in slots.iter().enumerate() {
         for (i, w) in weights.clone().filter(|(_, w)| w.trainable) {
             let name = format!("optim.{slot_name}.{}", w.name);
             tensors.push(stored(name, w, Content::Slot { slot, weight: i }));

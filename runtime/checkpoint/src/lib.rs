@@ -31,5 +31,5 @@ pub use fingerprint::{Fingerprint, Fingerprinter, fingerprint};
 pub use layout::{Content, Stored, axes, layout};
 pub use manifest::{DataPosition, FileEntry, Manifest, ManifestError, TensorEntry};
 pub use read::{Checkpoint, Damage, Latest, LoadError, Skipped, latest_whole, list, open};
-pub use retain::{Best, Pruned, prune, remove_stale};
+pub use retain::{Best, Pruned, best_so_far, prune, remove_stale};
 pub use write::{About, ShardInfo, Staging, Tensor, WriteError, shard_file, write_shard};

@@ -15,6 +15,30 @@ pub struct Best {
     pub smallest: bool,
 }
 
+impl Best {
+    fn value(&self, manifest: &crate::Manifest) -> Option<f64> {
+        match self.metric.as_str() {
+            "loss" => manifest.loss,
+            name => manifest.metrics.get(name).copied().flatten(),
+        }
+    }
+
+    /// Greater is better.
+    fn rank(&self, manifest: &crate::Manifest) -> Option<f64> {
+        self.value(manifest).map(|v| if self.smallest { -v } else { v })
+    }
+}
+
+/// The best value among the whole checkpoints in `root` of at most `step` steps; None without one.
+pub fn best_so_far(root: &Path, best: &Best, step: u64) -> Option<f64> {
+    let found = read::list(root).ok()?;
+    let earlier = found.into_iter().filter(|(s, _)| *s <= step);
+    let manifests = earlier.filter_map(|(_, path)| read::glance(&path).ok());
+    let ranked = manifests.filter_map(|m| best.rank(&m));
+    let top = ranked.max_by(f64::total_cmp)?;
+    Some(if best.smallest { -top } else { top })
+}
+
 /// What was done.
 #[derive(Debug, Default)]
 pub struct Pruned {
@@ -27,12 +51,18 @@ pub struct Pruned {
     pub failed: Vec<(PathBuf, io::Error)>,
 }
 
-/// Deletes all whole checkpoints in `root` but the newest `keep`, the newest, the last finite one
-/// and the best (when asked for; the newer of equals). With `keep` 0 just those stay.
+/// Deletes all whole checkpoints in `root` but the newest `keep`, the newest, the last finite one,
+/// the best (when asked for; the first of equals: later ones may only repeat its evaluation) and
+/// those after a multiple of `also` steps. With `keep` 0 just those stay.
 ///
 /// Wholeness is judged by manifest and sizes, without reading every file again; one that is not
 /// whole is left for a person to look at.
-pub fn prune(root: &Path, keep: u64, best: Option<&Best>) -> Result<Pruned, LoadError> {
+pub fn prune(
+    root: &Path,
+    keep: u64,
+    best: Option<&Best>,
+    also: Option<u64>,
+) -> Result<Pruned, LoadError> {
     let mut pruned = Pruned::default();
     let mut whole = Vec::new();
     for (step, path) in read::list(root)? {
@@ -46,15 +76,11 @@ pub fn prune(root: &Path, keep: u64, best: Option<&Best>) -> Result<Pruned, Load
         whole.iter().rev().map(|w| w.0).take(newest.try_into().unwrap_or(usize::MAX)).collect();
     stay.extend(whole.iter().rev().find(|w| w.2.finite).map(|w| w.0));
     if let Some(best) = best {
-        let value = |w: &(u64, PathBuf, crate::Manifest)| {
-            let found = match best.metric.as_str() {
-                "loss" => w.2.loss,
-                name => w.2.metrics.get(name).copied().flatten(),
-            };
-            found.map(|v| (if best.smallest { -v } else { v }, w.0))
-        };
-        let ranked = whole.iter().filter_map(value);
-        stay.extend(ranked.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|b| b.1));
+        let ranked = whole.iter().filter_map(|w| Some((best.rank(&w.2)?, w.0)));
+        stay.extend(ranked.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))).map(|b| b.1));
+    }
+    if let Some(also) = also.filter(|n| *n > 0) {
+        stay.extend(whole.iter().map(|w| w.0).filter(|step| *step > 0 && step % also == 0));
     }
     for (step, path, _) in whole {
         if stay.contains(&step) {

@@ -2,8 +2,8 @@
 
 use monarch_checkpoint::{
     About, Best, Checkpoint, Damage, DataPosition, FileError, Fingerprint, Latest, LoadError,
-    Staging, Tensor, WriteError, compare, latest_whole, list, load_file_tensors, prune,
-    remove_stale, shard_file, tensor_heads, write_shard,
+    Staging, Tensor, WriteError, best_so_far, compare, latest_whole, list, load_file_tensors,
+    prune, remove_stale, shard_file, tensor_heads, write_shard,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -260,7 +260,11 @@ fn incomplete_shards_are_not_committed() {
 }
 
 fn kept(root: &Path, keep: u64, best: Option<&Best>) -> Vec<u64> {
-    prune(root, keep, best).unwrap();
+    kept_also(root, keep, best, None)
+}
+
+fn kept_also(root: &Path, keep: u64, best: Option<&Best>, also: Option<u64>) -> Vec<u64> {
+    prune(root, keep, best, also).unwrap();
     list(root).unwrap().into_iter().map(|(s, _)| s).collect()
 }
 
@@ -285,6 +289,27 @@ fn retention_keeps_what_matters() {
     fs::remove_file(root.join("step-000010003").join(shard_file(0, 2))).unwrap();
     assert_eq!(kept(root, 1, None), [10_001, 10_003]);
     assert_eq!(step(&latest(root)), Some(10_001));
+}
+
+/// The first of equals is the best, since a later one may carry the evaluation of an earlier step;
+/// multiples of `also` stay for good.
+#[test]
+fn retention_keeps_the_best_and_the_milestones() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    for (step, loss) in [(100, 0.5), (150, 0.3), (200, 0.3), (250, 0.4), (300, 0.6), (350, 0.7)] {
+        let mut about = about(step);
+        about.metrics.insert("eval.loss".into(), loss);
+        save(root, &about).unwrap();
+    }
+    let best = Best { metric: "eval.loss".into(), smallest: true };
+    assert_eq!(best_so_far(root, &best, 350), Some(0.3));
+    assert_eq!(best_so_far(root, &best, 100), Some(0.5));
+    assert_eq!(best_so_far(root, &best, 99), None);
+    let most = Best { smallest: false, ..best.clone() };
+    assert_eq!(best_so_far(root, &most, 300), Some(0.6));
+    assert_eq!(kept_also(root, 1, Some(&best), Some(100)), [100, 150, 200, 300, 350]);
+    assert_eq!(kept_also(root, 1, Some(&best), None), [150, 350]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use crate::config::RunConfig;
 use crate::event::{EvalEvent, RunEvent, StartedEvent, StepEvent};
 use crate::summary::{Logs, Summary, Why};
+use monarch_graph::Metrics;
 use monarch_record::{Events, JsonLines, RecordError, Stamp, Track, number, write_trace};
 use monarch_wire::TraceSpan;
 use serde_json::{Map, Value, json};
@@ -43,6 +44,7 @@ struct Setup {
     run_dir: PathBuf,
     job: Value,
     resume: Option<Again>,
+    metrics: Metrics,
 }
 
 /// A run that goes on.
@@ -88,7 +90,8 @@ impl Recorder {
     pub fn new(config: &RunConfig, run_dir: &Path) -> Recorder {
         let evaluates = config.scheduling().evaluates_at_first_step();
         let resume = config.resume.as_ref().map(|r| Again { step: r.step, evaluates });
-        let setup = Setup { run_dir: run_dir.to_path_buf(), job: job_file(config), resume };
+        let (job, metrics) = (job_file(config), config.plan.metrics.clone());
+        let setup = Setup { run_dir: run_dir.to_path_buf(), job, resume, metrics };
         let state = State::Waiting { early: Vec::new(), setup };
         Recorder { state, dropped: 0, shared: Arc::default() }
     }
@@ -112,7 +115,8 @@ impl Recorder {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name("monarch-record".to_string());
         let spawned = thread.spawn(move || {
-            let writer = Writer::open(&setup.run_dir, setup.resume, shared);
+            let mut writer = Writer::open(&setup.run_dir, setup.resume, shared);
+            writer.metrics = setup.metrics;
             writer.job(&setup.job);
             writer.run(&entries);
         });
@@ -212,6 +216,18 @@ fn job_file(config: &RunConfig) -> Value {
     })
 }
 
+/// Where each worker's time went, in order of rank.
+fn phases(step: &StepEvent) -> Value {
+    let phase = |p: &monarch_wire::Phases| {
+        json!({
+            "total_ns": p.total_ns, "data_ns": p.data_ns, "compute_ns": p.compute_ns,
+            "wait_ns": p.wait_ns, "communication_ns": p.communication_ns,
+            "update_ns": p.update_ns, "sent_bytes": p.sent_bytes,
+        })
+    };
+    step.phases.iter().map(phase).collect()
+}
+
 /// The thread's side.
 struct Writer {
     run_dir: PathBuf,
@@ -219,6 +235,10 @@ struct Writer {
     events: Option<Events>,
     spans: Vec<monarch_record::TraceSpan>,
     names: BTreeMap<u32, String>,
+    /// What the job wants recorded of steps.
+    metrics: Metrics,
+    /// Bytes of the fullest worker.
+    peak: u64,
     shared: Arc<Shared>,
 }
 
@@ -233,7 +253,9 @@ impl Writer {
                     "eval" => !evaluates,
                     event => event == "checkpoint",
                 };
-                let curve = |tag: &str| !tag.starts_with("train/") && !evaluates;
+                let of_steps = ["train/", "speed/", "memory/"];
+                let of_step = move |tag: &str| of_steps.iter().any(|s| tag.starts_with(s));
+                let curve = move |tag: &str| !of_step(tag) && !evaluates;
                 (
                     JsonLines::resume(&path, step, line),
                     Events::resume(run_dir, step, at, pid, curve),
@@ -247,6 +269,8 @@ impl Writer {
             events: None,
             spans: Vec::new(),
             names: BTreeMap::new(),
+            metrics: Metrics::default(),
+            peak: 0,
             shared,
         };
         writer.lines = writer.or_complain(lines);
@@ -355,6 +379,7 @@ impl Writer {
                 })
             })
             .collect();
+        self.peak = started.workers.iter().map(|w| w.bytes).max().unwrap_or(0);
         self.names = started
             .workers
             .iter()
@@ -375,40 +400,38 @@ impl Writer {
     }
 
     fn step(&mut self, at: f64, step: &StepEvent) {
-        let phases: Vec<Value> = step
-            .phases
-            .iter()
-            .map(|p| {
-                json!({
-                    "total_ns": p.total_ns, "data_ns": p.data_ns, "compute_ns": p.compute_ns,
-                    "wait_ns": p.wait_ns, "communication_ns": p.communication_ns,
-                    "update_ns": p.update_ns, "sent_bytes": p.sent_bytes,
-                })
-            })
-            .collect();
+        if !self.metrics.records(step.step, step.steps) {
+            return;
+        }
         let mut fields = json!({
             "step": step.step,
             "epoch": step.epoch,
             "samples": step.samples,
-            "loss": number(step.loss),
-            "lr": number(step.lr),
-            "grad_norm": number(step.grad_norm),
-            "seconds": number(step.seconds),
-            "samples_per_second": number(step.samples_per_second),
-            "wait_share": number(step.wait_share),
         });
-        let mut scalars = vec![
-            ("train/loss", step.loss),
-            ("train/lr", step.lr),
-            ("train/grad_norm", step.grad_norm),
-            ("speed/samples_per_second", step.samples_per_second),
-            ("speed/wait_share", step.wait_share),
-        ];
+        let mut scalars = Vec::new();
+        let mut add = |name: &str, field: &str, tag: &'static str, value: f64| {
+            if self.metrics.logs(name) {
+                fields[field] = number(value);
+                scalars.push((tag, value));
+            }
+        };
+        add("loss", "loss", "train/loss", step.loss);
+        add("lr", "lr", "train/lr", step.lr);
+        add("grad_norm", "grad_norm", "train/grad_norm", step.grad_norm);
+        let (speed, wait) = (step.samples_per_second, step.wait_share);
+        add("samples_per_s", "samples_per_second", "speed/samples_per_second", speed);
+        add("wait_share", "wait_share", "speed/wait_share", wait);
         if let Some(tokens) = step.tokens_per_second {
-            fields["tokens_per_second"] = number(tokens);
-            scalars.push(("speed/tokens_per_second", tokens));
+            add("tokens_per_s", "tokens_per_second", "speed/tokens_per_second", tokens);
         }
-        fields["workers"] = Value::from(phases);
+        match &self.metrics.log {
+            // Only for those who ask: it is the same in every step.
+            Some(_) => add("memory.peak", "memory_peak", "memory/peak", self.peak as f64),
+            None => {
+                fields["seconds"] = number(step.seconds);
+                fields["workers"] = phases(step);
+            }
+        }
         self.line(at, "step", fields);
         self.scalars(at, step.step, &scalars);
     }

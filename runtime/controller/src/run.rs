@@ -44,8 +44,14 @@ pub(crate) fn carry_out(
     probe: Option<Probe>,
 ) -> Result<(Summary, Option<Probe>), RunError> {
     let started = Instant::now();
-    let scheduler =
-        Scheduler::new(config.scheduling(), 0).map_err(|e| RunError::new(2, e.to_string()))?;
+    let mut scheduling = config.scheduling();
+    if let (Some(_), Some(resume)) = (&scheduling.saves.best, &config.resume)
+        && let Some(best) = crate::saver::best_metric(&config.plan)
+    {
+        let found = monarch_checkpoint::best_so_far(&config.run_dir, &best, resume.step);
+        scheduling.saves.best_so_far = found;
+    }
+    let scheduler = Scheduler::new(scheduling, 0).map_err(|e| RunError::new(2, e.to_string()))?;
     let ControlInbox { sender, receiver } = inbox;
     let mut links = Links::new(listen(config, &sender)?);
     let address = links.server.as_ref().map(|s| s.local_addr());

@@ -39,13 +39,14 @@ impl Saver {
     pub fn start(plan: &Plan, root: PathBuf, inbox: Sender<Input>) -> std::io::Result<Saver> {
         let axes = monarch_checkpoint::axes(&monarch_checkpoint::layout(plan, 1));
         let keep = plan.checkpoint.as_ref().map_or(KEEP, |c| c.keep);
+        let also = plan.checkpoint.as_ref().and_then(|c| c.also);
         let best = best_metric(plan);
         let (jobs, queue) = channel::<Job>();
         std::thread::Builder::new().name("monarch-save".to_string()).spawn(move || {
             for job in queue {
                 let mut saved = save(job, &axes);
                 if saved.result.is_ok() {
-                    saved.complaints = tidy(&root, keep, best.as_ref());
+                    saved.complaints = tidy(&root, keep, best.as_ref(), also);
                 }
                 if inbox.send(Input::Saved(saved)).is_err() {
                     return;
@@ -69,8 +70,8 @@ fn save(job: Job, axes: &BTreeMap<String, Vec<String>>) -> Saved {
     Saved { step, fingerprint, result, seconds, complaints: Vec::new() }
 }
 
-fn tidy(root: &std::path::Path, keep: u64, best: Option<&Best>) -> Vec<String> {
-    match prune(root, keep, best) {
+fn tidy(root: &std::path::Path, keep: u64, best: Option<&Best>, also: Option<u64>) -> Vec<String> {
+    match prune(root, keep, best, also) {
         Ok(pruned) => pruned
             .failed
             .iter()
@@ -80,8 +81,12 @@ fn tidy(root: &std::path::Path, keep: u64, best: Option<&Best>) -> Vec<String> {
     }
 }
 
-/// The first metric of the first evaluation decides which checkpoint is the best.
-fn best_metric(plan: &Plan) -> Option<Best> {
+/// What the job says; else the first metric of the first evaluation decides which checkpoint is
+/// the best.
+pub(crate) fn best_metric(plan: &Plan) -> Option<Best> {
+    if let Some(best) = plan.checkpoint.as_ref().and_then(|c| c.best.as_ref()) {
+        return Some(Best { metric: best.metric.clone(), smallest: best.smallest });
+    }
     let eval = plan.evals.first()?;
     let name = &eval.metrics.first()?.name;
     let smallest = crate::words::smallest_is_best(name)?;

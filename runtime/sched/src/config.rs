@@ -1,4 +1,4 @@
-use monarch_graph::{Every, Plan, Rule};
+use monarch_graph::{Best, Every, Plan, Rule};
 use std::fmt;
 
 /// Which transport may carry gradients.
@@ -46,6 +46,21 @@ pub struct EvalNames {
     pub metrics: Vec<String>,
 }
 
+/// When checkpoints are saved, beside the clock and the end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Saves {
+    /// After every so many steps too.
+    pub also: Option<u64>,
+    /// With every evaluation.
+    pub after_eval: bool,
+    /// Training waits until it is whole.
+    pub waits: bool,
+    /// An evaluation that beats all before it is saved.
+    pub best: Option<Best>,
+    /// The best value before this run's first step.
+    pub best_so_far: Option<f64>,
+}
+
 /// What the state machine must know of a plan and of a person's wishes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -60,7 +75,10 @@ pub struct Config {
     pub first_step: u64,
     pub evals: Vec<EvalNames>,
     pub eval_every: Option<Every>,
+    /// Evaluate whenever a checkpoint is saved.
+    pub eval_after_save: bool,
     pub save_every: Option<Every>,
+    pub saves: Saves,
     /// Save when the run ends, whether it is complete or was asked to stop.
     pub save_at_end: bool,
     pub rules: Vec<Rule>,
@@ -79,7 +97,15 @@ impl Config {
             first_step: 0,
             evals: plan.evals.iter().map(names).collect(),
             eval_every: plan.eval_every,
+            eval_after_save: plan.eval_after_checkpoint,
             save_every: plan.checkpoint.as_ref().and_then(|c| c.every),
+            saves: plan.checkpoint.as_ref().map_or_else(Saves::default, |c| Saves {
+                also: c.also,
+                after_eval: c.after_eval,
+                waits: !c.background,
+                best: c.best.clone(),
+                best_so_far: None,
+            }),
             save_at_end: true,
             rules: plan.rules.clone(),
             timeouts: Timeouts::default(),
@@ -93,7 +119,20 @@ impl Config {
         let first = self.first_step;
         first > 0
             && !self.evals.is_empty()
-            && (first == self.steps || crate::run::due_by_step(self.eval_every, first))
+            && (first == self.steps
+                || crate::run::due_by_step(self.eval_every, first)
+                || (self.eval_after_save && self.saves_by_step(first)))
+    }
+
+    /// Whether the steps alone make a checkpoint due at this edge.
+    pub(crate) fn saves_by_step(&self, edge: u64) -> bool {
+        let also = self.saves.also.is_some_and(|n| n > 0 && edge.is_multiple_of(n));
+        edge > 0 && (also || crate::run::due_by_step(self.save_every, edge))
+    }
+
+    /// Whether this metric decides which checkpoint is the best.
+    pub(crate) fn is_best(&self, metric: Metric) -> bool {
+        self.saves.best.as_ref().is_some_and(|b| self.metric(&b.metric) == Some(metric))
     }
 
     /// Position of the metric among the evaluations, or that it is the training loss.

@@ -22,6 +22,6 @@ mod scheduler;
 pub use command::{
     Cause, Command, Due, DueKind, Ended, EvalNumbers, LinkPlan, Outcome, Placement, Warning,
 };
-pub use config::{Config, ConfigError, EvalNames, Timeouts, Transport};
+pub use config::{Config, ConfigError, EvalNames, Saves, Timeouts, Transport};
 pub use event::{Event, Exit, Failure, Joined, StepNumbers, WorkerId};
 pub use scheduler::Scheduler;

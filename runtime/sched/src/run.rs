@@ -35,6 +35,8 @@ pub(crate) struct Run {
     failed_save: Option<(u64, String)>,
     save_wanted: bool,
     last_save_ns: u64,
+    /// Best value of the metric that decides which checkpoint is the best.
+    best: Option<f64>,
     end: End,
 }
 
@@ -93,6 +95,7 @@ impl Run {
             failed_save: None,
             save_wanted: false,
             last_save_ns: now_ns,
+            best: config.saves.best_so_far,
             end: End::Natural,
             config,
         }
@@ -217,6 +220,9 @@ impl Run {
                 edge = edge.min((self.until / n + 1).saturating_mul(n));
             }
         }
+        if let Some(n) = self.config.saves.also.filter(|n| *n > 0) {
+            edge = edge.min((self.until / n + 1).saturating_mul(n));
+        }
         if self.decides_each_step() { edge.min(self.until + 1) } else { edge }
     }
 
@@ -239,7 +245,8 @@ impl Run {
             let got = vec![None; self.next.len()];
             self.save = Some(PendingSave { step: edge, got, committing: false });
         }
-        edge < self.end_step()
+        let saving = self.save.as_ref().is_some_and(|s| s.step == edge);
+        edge < self.end_step() && !(saving && self.config.saves.waits)
     }
 
     fn ask_evaluations(&mut self, edge: u64, due: &mut Vec<Due>) {
@@ -258,8 +265,13 @@ impl Run {
         if edge == 0 || self.config.evals.is_empty() || self.eval_edge == Some(edge) {
             return false;
         }
-        let at_end = edge == self.end_step() && !matches!(self.end, End::Asked { .. });
-        at_end || self.eval_wanted || due_by_step(self.config.eval_every, edge)
+        let last = edge == self.end_step();
+        let asked = matches!(self.end, End::Asked { .. });
+        let with_save = self.config.eval_after_save && !(last && asked) && self.save_due(edge);
+        (last && !asked)
+            || self.eval_wanted
+            || with_save
+            || due_by_step(self.config.eval_every, edge)
     }
 
     fn save_due(&self, edge: u64) -> bool {
@@ -267,14 +279,16 @@ impl Run {
             || self.save.as_ref().is_some_and(|s| s.step == edge)
             || self.failed_save.as_ref().is_some_and(|(step, _)| *step == edge);
         let at_end = edge == self.end_step() && edge > 0 && self.config.save_at_end;
-        let by_step = edge > 0 && due_by_step(self.config.save_every, edge);
-        !tried && (at_end || self.save_wanted || by_step)
+        let with_eval = self.config.saves.after_eval && self.eval_edge == Some(edge);
+        !tried && (at_end || self.save_wanted || with_eval || self.config.saves_by_step(edge))
     }
 
     fn decides(&self, evaluation: u32) -> bool {
         let watches =
             |metric| matches!(metric, Some(Metric::Eval { evaluation: e, .. }) if e == evaluation);
-        self.config.rules.iter().any(|r| watches(self.config.metric(&r.metric)))
+        let best = self.config.saves.best.as_ref().map(|b| b.metric.as_str());
+        let rules = self.config.rules.iter().map(|r| r.metric.as_str());
+        rules.chain(best).any(|name| watches(self.config.metric(name)))
     }
 
     fn decides_each_step(&self) -> bool {
@@ -354,9 +368,24 @@ impl Run {
         let Some(merged) = agree_on_evaluation(all)? else { return Ok(()) };
         out.push(Command::Evaluated(merged.clone()));
         for (value, &number) in merged.values.iter().enumerate() {
-            self.apply_rules(Metric::Eval { evaluation: merged.evaluation, value }, number);
+            let metric = Metric::Eval { evaluation: merged.evaluation, value };
+            self.apply_rules(metric, number);
+            self.keep_best(metric, number);
         }
         Ok(())
+    }
+
+    /// Windows never pass an edge where the best is decided, so it is saved at that edge.
+    fn keep_best(&mut self, metric: Metric, value: f64) {
+        if !self.config.is_best(metric) || value.is_nan() {
+            return;
+        }
+        let smallest = self.config.saves.best.as_ref().is_some_and(|b| b.smallest);
+        let better = |old: f64| if smallest { value < old } else { value > old };
+        if self.best.is_none_or(better) {
+            self.best = Some(value);
+            self.save_wanted = true;
+        }
     }
 
     fn apply_rules(&mut self, metric: Metric, value: f64) {

@@ -4,7 +4,7 @@
 mod cluster;
 
 use cluster::{Cluster, Faults, config};
-use monarch_graph::{Action, Every, Rule, Span};
+use monarch_graph::{Action, Best, Every, Rule, Span};
 use monarch_sched::{Cause, Ended, Transport};
 
 const SEEDS: u64 = 400;
@@ -45,6 +45,54 @@ fn a_rule_on_an_evaluation_acts_at_its_step() {
         assert_eq!(end.outcome.steps, 35, "seed {seed}");
         assert_eq!(end.evals, [7, 14, 21, 28, 35], "seed {seed}");
         assert_eq!(end.commits, [21, 28, 35], "seed {seed}");
+    }
+}
+
+/// `also` saves beside the clock; with `async = false` no step passes a save.
+#[test]
+fn saves_beside_the_clock() {
+    for seed in 0..SEEDS {
+        let mut c = config(1 + (seed % 4) as u32, 30);
+        c.save_every = Some(Every::Steps(8));
+        c.saves.also = Some(5);
+        c.saves.waits = seed % 2 == 0;
+        let end = Cluster::new(c, seed, Faults::default()).run();
+        assert_eq!(end.commits, [5, 8, 10, 15, 16, 20, 24, 25, 30], "seed {seed}");
+        assert_eq!(end.steps, (0..30).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+#[test]
+fn one_waits_for_the_other() {
+    for seed in 0..SEEDS {
+        let mut c = config(1 + (seed % 4) as u32, 30);
+        c.save_every = Some(Every::Steps(8));
+        c.eval_after_save = true;
+        let end = Cluster::new(c, seed, Faults::default()).run();
+        assert_eq!((end.evals, end.commits), (vec![8, 16, 24, 30], vec![8, 16, 24, 30]));
+        let mut c = config(1 + (seed % 4) as u32, 30);
+        c.eval_every = Some(Every::Steps(9));
+        c.saves.after_eval = true;
+        let end = Cluster::new(c, seed, Faults::default()).run();
+        assert_eq!((end.evals, end.commits), (vec![9, 18, 27, 30], vec![9, 18, 27, 30]));
+    }
+}
+
+/// Accuracy grows all the time in the simulated workers: each evaluation is the best by `max`,
+/// and by `min` the first one, unless one before the resume was better.
+#[test]
+fn the_best_is_saved_at_its_step() {
+    for seed in 0..SEEDS {
+        let run = |smallest, best_so_far| {
+            let mut c = config(1 + (seed % 4) as u32, 40);
+            c.eval_every = Some(Every::Steps(9));
+            c.saves.best = Some(Best { metric: "eval.accuracy".into(), smallest });
+            c.saves.best_so_far = best_so_far;
+            Cluster::new(c, seed, Faults::default()).run().commits
+        };
+        assert_eq!(run(false, None), [9, 18, 27, 36, 40], "seed {seed}");
+        assert_eq!(run(true, None), [9, 40], "seed {seed}");
+        assert_eq!(run(true, Some(0.0)), [40], "seed {seed}");
     }
 }
 

@@ -5,7 +5,7 @@ use monarch_checkpoint::{
     Content, OwnedTensor, Stored, fingerprint, layout, load_file_tensors, open,
 };
 use monarch_device::{OutOfMemory, Weights, init};
-use monarch_graph::{Float, Init, Plan, Weight};
+use monarch_graph::{Contents, Float, Init, Plan, Weight};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -67,6 +67,12 @@ impl Model {
     pub(crate) fn load(plan: &Plan, directory: &Path, step: u64) -> Result<Model, WorkerError> {
         let failed = |e: &dyn std::fmt::Display| WorkerError::setup(RESUME, e);
         let shown = directory.display();
+        let what = plan.checkpoint.as_ref().map_or(Contents::All, |c| c.what);
+        if what == Contents::Weights {
+            let why = "holds weights alone (`checkpoint { what = weights }`): there is no \
+                       optimizer state to go on with";
+            return Err(failed(&format_args!("`{shown}` {why}")));
+        }
         let checkpoint = open(directory).map_err(|e| failed(&format_args!("`{shown}`: {e}")))?;
         let found = checkpoint.manifest.step;
         if found != step {
@@ -76,7 +82,14 @@ impl Model {
         let stored = layout(plan, 1);
         let names: Vec<&str> = stored.iter().map(|s| s.name.as_str()).collect();
         let tensors = checkpoint.load(&names).map_err(|e| failed(&e))?;
-        let mut state = State::zeros(plan, RESUME)?;
+        let mut state = match what {
+            // Weights that are not trained are those that the job begins with.
+            Contents::Adapters => {
+                let begun = Model::init(plan)?.state;
+                begun.into_inner().unwrap_or_else(PoisonError::into_inner)
+            }
+            _ => State::zeros(plan, RESUME)?,
+        };
         for (stored, tensor) in stored.iter().zip(tensors) {
             let (Content::Weight(i) | Content::Slot { weight: i, .. }) = stored.content;
             let tensors = match stored.content {

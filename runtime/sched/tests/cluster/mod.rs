@@ -32,7 +32,9 @@ pub fn config(world: u32, steps: u64) -> Config {
         first_step: 0,
         evals: vec![EvalNames { name: "eval".into(), metrics: vec!["accuracy".into()] }],
         eval_every: None,
+        eval_after_save: false,
         save_every: None,
+        saves: Default::default(),
         save_at_end: true,
         rules: Vec::new(),
         timeouts: Timeouts {
