@@ -380,13 +380,13 @@ fn tensors_of_any_file() {
     assert_eq!((heads.len(), heads[0].dtype.as_str()), (1, "F32"));
     assert_eq!(load_file_tensors(&path, &["w"]).unwrap()[0].values, value);
     assert!(matches!(load_file_tensors(&path, &["v"]), Err(FileError::NoTensor { .. })));
-    let header = r#"{"h":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}}"#;
+    let header = r#"{"h":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}"#;
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
     bytes.extend([0, 0]);
     fs::write(&path, &bytes).unwrap();
     let error = load_file_tensors(&path, &["h"]).unwrap_err();
-    assert!(error.to_string().contains("holds F16"), "{error}");
+    assert!(error.to_string().contains("I16"), "{error}");
     fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     assert!(matches!(tensor_heads(&path), Err(FileError::Damaged { .. })));
     assert!(matches!(tensor_heads(&dir.path().join("no")), Err(FileError::Io { .. })));
