@@ -20,6 +20,29 @@ pub struct Hover {
 
 /// What there is to say about the thing at byte `offset` of the program.
 pub fn hover(analysis: &Analysis, offset: usize) -> Option<Hover> {
+    let said = thing(analysis, offset);
+    let Some((span, page)) = mistake(analysis, offset) else { return said };
+    Some(match said {
+        Some(said) => Hover { markdown: format!("{}\n---\n{page}", said.markdown), ..said },
+        None => Hover { span, markdown: page },
+    })
+}
+
+/// What the page of a diagnostic says that is shown at this place: its first paragraph.
+fn mistake(analysis: &Analysis, offset: usize) -> Option<(Span, String)> {
+    let at = offset as u32;
+    let holds = |s: &Span| s.file == 0 && s.start <= at && at <= s.end;
+    let all = analysis.inspected.checked.diagnostics.iter();
+    let found = all.filter_map(|d| Some((d, d.span().filter(holds)?)));
+    let (d, span) = found.min_by_key(|(_, s)| s.end - s.start)?;
+    let page = monarch_diagnostic::page(d.code)?;
+    let text = page.text.split("```").next().unwrap_or("");
+    let mut paragraphs = text.split("\n\n").map(str::trim);
+    let first = paragraphs.find(|p| !p.is_empty() && !p.starts_with('#')).unwrap_or("");
+    Some((span, format!("**{}** {}\n\n{first}\n\n`monarch explain {0}`\n", d.code, page.title)))
+}
+
+fn thing(analysis: &Analysis, offset: usize) -> Option<Hover> {
     let tree = &analysis.inspected.files.first()?.tree;
     let at = offset as u32;
     if let Some((number, span)) = find::number(tree, at)

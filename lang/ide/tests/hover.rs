@@ -106,4 +106,5 @@ fn a_program_with_errors_still_says_what_it_knows() {
     holds(&about("x @ w", 0, 2), &["`[B, F]`"]);
     holds(&about("relu(x", 0, 1), &["max(x, 0)"]);
     holds(&about("D, F = 3", 0, 0), &["**value** `8`"]);
+    holds(&about("modl = m", 0, 1), &["**M0101**", "`monarch explain M0101`"]);
 }
