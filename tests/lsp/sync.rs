@@ -15,7 +15,8 @@ fn places_are_counted_in_utf16() {
     // An emoji is two units, an accent one, a tab one; lines end in CR LF.
     let text = format!(
         "## caf\u{e9} \u{1f600}\r\n{LAYER}model m = A[D = 3] # \u{1f600}\r\n\
-                        param p: string = \"\u{1f600}\u{1f600}\"\tin nowher\r\nmodel n = A[D = q]\r\n"
+                        param p: string = \"\u{1f600}\u{1f600}\"\tin nowher\r\n\
+                        model n = A[D = q]\r\n"
     );
     let uri = client.open("a.mon", &text);
     let found = client.diagnostics(&uri, 1);

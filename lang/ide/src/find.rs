@@ -1,5 +1,7 @@
 //! What stands at a place of the tree: the setting, the block, the number.
 
+use std::borrow::Cow;
+
 use monarch_syntax::ast::{
     self, Block, Body, EntryKind, Expr, ExprKind, Ident, IndexKind, ItemKind, Number, RecordEntry,
     Script, Stmt,
@@ -8,8 +10,8 @@ use monarch_syntax::ast::{
 /// A word of the registry at a place.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Word<'t> {
-    /// The name of a setting, with the kind of the block that it stands in.
-    Setting { block: &'t str, name: &'t Ident },
+    /// What is set, with the kind of the block that it stands in.
+    Setting { block: &'t str, path: Cow<'t, ast::Path> },
     /// The kind of a block, with that of the block around it.
     Block { kind: &'t Ident, around: Option<&'t str> },
     /// An event, as `eval.done`.
@@ -42,14 +44,15 @@ fn in_body<'t>(body: &'t Body, block: &'t str, at: u32) -> Option<Word<'t>> {
         EntryKind::Assign(a) => {
             let name = a.path.parts.first()?;
             match holds(a.path.span, at) {
-                true => Some(Word::Setting { block, name }),
+                true => Some(Word::Setting { block, path: Cow::Borrowed(&a.path) }),
                 false => in_body(a.body.as_ref()?, &name.name, at)
                     .or_else(|| in_record(&a.value, &name.name, at)),
             }
         }
         EntryKind::Block(b) => in_block(b, Some(block), at),
         EntryKind::Func(f) if holds(f.name.span, at) => {
-            Some(Word::Setting { block, name: &f.name })
+            let path = ast::Path { span: f.name.span, parts: vec![f.name.clone()] };
+            Some(Word::Setting { block, path: Cow::Owned(path) })
         }
         EntryKind::Hook(h) if holds(h.event.span, at) => Some(Word::Event(&h.event)),
         _ => None,
@@ -60,7 +63,7 @@ fn in_record<'t>(value: &'t Expr, block: &'t str, at: u32) -> Option<Word<'t>> {
     let ExprKind::Record(record) = &value.kind else { return None };
     record.entries.iter().find_map(|entry| match entry {
         RecordEntry::Assign(a) if holds(a.path.span, at) => {
-            Some(Word::Setting { block, name: a.path.parts.first()? })
+            Some(Word::Setting { block, path: Cow::Borrowed(&a.path) })
         }
         _ => None,
     })

@@ -53,8 +53,8 @@ fn title(analysis: &Analysis, help: &str, edits: &[Edit]) -> String {
     }
 }
 
-/// The edits of every error and warning of the program that has exactly one way out, as far as they do
-/// not overlap; in the order of their places.
+/// The edits of every error and warning of the program that has exactly one way out, as far as they
+/// do not overlap; in the order of their places.
 pub fn fix_all(analysis: &Analysis) -> Vec<Edit> {
     let mut out: Vec<Edit> = Vec::new();
     let all = analysis.inspected.checked.diagnostics.iter().enumerate();

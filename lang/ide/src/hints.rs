@@ -20,13 +20,19 @@ pub struct Hint {
 pub fn hints(analysis: &Analysis, start: usize, end: usize) -> Vec<Hint> {
     let within = |offset: u32| start <= offset as usize && offset as usize <= end;
     let mut out = Vec::new();
-    let defs = analysis.index.defs.iter().filter(|d| d.span.file == 0 && within(d.span.end));
-    for def in defs {
+    let defs = analysis.index.defs.iter().enumerate();
+    for (id, def) in defs.filter(|(_, d)| d.span.file == 0 && within(d.span.end)) {
         let offset = def.span.end as usize;
         match def.kind {
             Kind::Local => {
-                if let Some(ty) = analysis.type_of(def.span) {
-                    out.push(Hint { offset, text: format!(": {}", ty.text), is_type: true });
+                // Of `let [q, k, v]`, which are of one type, the last is enough.
+                let next = analysis.index.defs.get(id + 1);
+                let more = next.is_some_and(|d| d.kind == Kind::Local && d.whole == def.whole);
+                let before = id.checked_sub(1).and_then(|n| analysis.index.defs.get(n));
+                let one = before.is_none_or(|d| d.kind != Kind::Local || d.whole != def.whole);
+                let each = if one { "" } else { " each" };
+                if let Some(ty) = analysis.type_of(def.span).filter(|_| !more) {
+                    out.push(Hint { offset, text: format!(": {}{each}", ty.text), is_type: true });
                 }
             }
             Kind::Size => {

@@ -9,8 +9,8 @@
 //!   are the usual case.
 //! - A program is checked once for each text ([`Analysis`]); names are found in the syntax tree,
 //!   types and values are the check's own.
-//! - An edit that is offered keeps the meaning that it promises: a rename is checked again before it
-//!   is handed out, and refused with a reason otherwise.
+//! - An edit that is offered keeps the meaning that it promises: a rename is checked again before
+//!   it is handed out, and refused with a reason otherwise.
 
 pub mod analysis;
 pub mod complete;

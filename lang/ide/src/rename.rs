@@ -45,8 +45,8 @@ pub fn prepare(analysis: &Analysis, offset: usize) -> Result<Span, Refused> {
     Ok(span)
 }
 
-/// The edits that give the name at byte `offset` of the program another name. `world` and `reserved`
-/// are those that the program was checked with: the result is checked again.
+/// The edits that give the name at byte `offset` of the program another name. `world` and
+/// `reserved` are those that the program was checked with: the result is checked again.
 pub fn rename(
     world: &dyn World,
     analysis: &Analysis,
@@ -104,7 +104,7 @@ fn collides(analysis: &Analysis, def: &Def, new: &str) -> Result<(), Refused> {
             return taken(other);
         }
     }
-    // Within a layer or a function: another local of that name, or a name of the file that it would hide.
+    // Within a layer or a function: another local of that name.
     let local = |d: &&Def| {
         d.name == new
             && d.owner == def.owner

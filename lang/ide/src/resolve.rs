@@ -58,6 +58,13 @@ impl Scope {
     }
 }
 
+/// The docs of an item of the library, whose first item follows the docs of its file.
+pub(crate) fn library_docs(all: &[Doc]) -> String {
+    let gap = |pair: &[Doc]| matches!(pair, [a, b] if b.span.start > a.span.end + 1);
+    let start = all.windows(2).rposition(gap).map_or(0, |at| at + 1);
+    docs(all.get(start..).unwrap_or_default())
+}
+
 pub(crate) fn docs(docs: &[Doc]) -> String {
     let lines: Vec<&str> = docs.iter().map(|d| d.text.as_str()).collect();
     lines.join("\n")

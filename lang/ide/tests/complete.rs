@@ -74,10 +74,29 @@ fn values_of_settings() {
     has(&example("lr / 10)", "lr / 10) $"), &["then"]);
     assert_eq!(labels(&example("model = gpt, data", "model = $, data")), ["gpt"]);
     has(&example("data = plays", "data = $"), &["plays", "text", "digits"]);
+    let batch = has(&example("batch = 64", "batch = $"), &["T", "depth"]);
+    assert!(!names(&batch).contains(&"AdamW") && !names(&batch).contains(&"ids"), "{batch:?}");
+    let loss = has(&example("cross_entropy(gpt(ids), next)", "$"), &["ids", "next", "gpt"]);
+    assert!(!names(&loss).contains(&"optim"));
     let truth = example("batch = 64", "overlap = $");
     assert_eq!(labels(&truth), ["false", "true"]);
     has(&example("until = 5000 steps", "on $"), &["step", "eval.done", "loss.nan", "eval.loss"]);
     has(&example("until = 5000 steps", "on loss(above = 3) => $"), &["stop"]);
+}
+
+#[test]
+fn faults_and_meshes() {
+    let llama = |from: &str, to: &str| {
+        let text = programs()[2].1;
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    };
+    let slow = "warn(after = 20%) then exclude(after = 10 min)";
+    let all = has(&llama(slow, "$"), &["warn", "exclude"]);
+    assert!(!names(&all).contains(&"skip") && all.iter().all(|c| !c.docs.is_empty()), "{all:?}");
+    has(&llama(slow, "warn(after = 20%) $"), &["then"]);
+    has(&llama("shard     { B -> dp, ", "shard     { $ -> dp, "), &["H", "G", "F", "V", "T", "B"]);
+    has(&llama("shard     { B -> dp, ", "shard     { B -> $, "), &["dp", "pp", "tp"]);
 }
 
 #[test]

@@ -70,7 +70,8 @@ fn uses() {
 #[test]
 fn quick_fixes() {
     let (a, at) = opened(
-        "use std.nn.relu\nparam n: int = 3\nmodel m = A[4]\nlayer A[D] {\n  w: [D] ~ ones\n  forward(x: [B, D]) -> [B, D] = rleu(x) * w$\n}\n",
+        "use std.nn.relu\nparam n: int = 3\nmodel m = A[4]\nlayer A[D] {\n  \
+         w: [D] ~ ones\n  forward(x: [B, D]) -> [B, D] = rleu(x) * w$\n}\n",
     );
     let text = a.text().to_owned();
     let rleu = place(&text, "rleu", 0, 1);
@@ -86,7 +87,8 @@ fn quick_fixes() {
 
 #[test]
 fn all_fixes_at_once() {
-    let text = "train t {\n  modle = m\n  lrr = 1e-3\n  batch = 2B\n}\nmodel m = A[D = 3]\nlayer A[D] {\n  forward(x: [B, D]) -> [B, D] = x\n}\n";
+    let text = "train t {\n  modle = m\n  lrr = 1e-3\n  batch = 2B\n}\nmodel m = A[D = 3]\n\
+                layer A[D] {\n  forward(x: [B, D]) -> [B, D] = x\n}\n";
     let (a, _) = opened(&format!("{text}$"));
     let edits = fix_all(&a);
     let fixed = apply(&a, &edits)["job.mon"].clone();
@@ -108,7 +110,7 @@ fn hints_of_shapes_and_numbers() {
         .collect();
     let wanted = [
         "  K    = D / H« = 64»",
-        "    let [q« : [B, T, H, K]»",
+        "    let [q, k, v« : [B, T, H, K] each»",
         "    let score« : [B, H, T, S]»",
         "    let h« : [B, T, D]»",
     ];

@@ -77,6 +77,9 @@ fn library_and_registry() {
     holds(&eval, &["eval", "every sample of the `eval` split"]);
     let einsum = said("chargpt.mon", "einsum[B T D", 0, 1);
     holds(&einsum, &["Products summed over the axes"]);
+    let adam = said("chargpt.mon", "AdamW(betas", 0, 1);
+    holds(&adam, &["Adam with decoupled"]);
+    assert!(!adam.contains("Optimizers and schedules"), "the docs of the file: {adam}");
     let module = said("chargpt.mon", "std.nn", 0, 5);
     holds(&module, &["**std.nn**", "layer Linear"]);
 }
@@ -96,7 +99,8 @@ fn units_and_codes() {
 #[test]
 fn a_program_with_errors_still_says_what_it_knows() {
     let text = "use std.nn.relu\nparam D: dim = 8\nlayer A[D, F] {\n  w: [D, F] ~ ones\n  \
-                forward(x: [B, D]) -> [B, F] = relu(x @ w)\n}\nmodel m = A[D, F = 3]\ntrain t { modl = m }\n";
+                forward(x: [B, D]) -> [B, F] = relu(x @ w)\n}\n\
+                model m = A[D, F = 3]\ntrain t { modl = m }\n";
     let analysis = Memory::with("job.mon", text).analysis("job.mon");
     assert!(analysis.inspected.checked.program.is_none());
     let about = |what, n, inside| {

@@ -63,7 +63,7 @@ pub(super) fn of_module(analysis: &Analysis, module: &str) -> Vec<Completion> {
         };
         let detail = slice(header).split_whitespace().collect::<Vec<_>>().join(" ");
         let found = Completion::new(&name.name, CompletionKind::Name(kind), 1);
-        out.push(found.detail(detail).docs(crate::resolve::docs(&item.docs)));
+        out.push(found.detail(detail).docs(crate::resolve::library_docs(&item.docs)));
     }
     out
 }
@@ -155,6 +155,9 @@ pub(super) fn values(analysis: &Analysis, context: &Context, offset: usize) -> V
 fn local(analysis: &Analysis, context: &Context, offset: usize) -> Vec<Completion> {
     let index = &analysis.index;
     let mut out = Vec::new();
+    if !in_function(context) {
+        return out;
+    }
     if let Some(members) = index.layer_around(0, offset as u32).and_then(|l| index.members.get(&l))
     {
         let names = members.values.iter().chain(&members.statics);
@@ -173,6 +176,21 @@ fn local(analysis: &Analysis, context: &Context, offset: usize) -> Vec<Completio
         }
     }
     out
+}
+
+/// Whether the names of an item are meant: in a layer, a test, a loss or a metric. Elsewhere what
+/// stands before `=` is a setting.
+fn in_function(context: &Context) -> bool {
+    let heads =
+        || context.frames.iter().map(|f| f.head.as_slice()).chain([context.entry.as_slice()]);
+    let first = context.frames.first().and_then(|f| f.head.first());
+    let item = first.is_some_and(|t| t == "layer" || t == "test");
+    // `loss(..) = ..`, `accuracy(..) {`
+    let function = |head: &[String]| {
+        matches!(head, [_, close, rest @ ..]
+        if close == ")" && rest.first().is_none_or(|t| t == "="))
+    };
+    item || heads().any(function)
 }
 
 /// Names that the item defines before the cursor, by the looks of its tokens: `let x`, `w: [..]`,

@@ -6,7 +6,7 @@ use crate::analysis::Analysis;
 use crate::context::{Context, entries_after};
 use crate::hover::words::setting as setting_doc;
 use crate::index::Kind;
-use monarch_check::events::{ACTIONS, CallDoc, EVENTS};
+use monarch_check::events::{ACTIONS, CallDoc, EVENTS, FAULTS, RESPONSES};
 use monarch_check::registry::{BlockDoc, Form, SettingDoc, block_doc};
 
 pub(super) fn in_braces(analysis: &Analysis, context: &Context, offset: usize) -> Vec<Completion> {
@@ -23,6 +23,9 @@ pub(super) fn in_braces(analysis: &Analysis, context: &Context, offset: usize) -
         }
         _ => {}
     }
+    if word == "shard" {
+        return shards(analysis, &entry);
+    }
     let Some(block) = block_doc(word) else {
         return match entry.contains(&"=") || entry.contains(&"->") {
             true => words_of(analysis, context, offset, None),
@@ -36,7 +39,8 @@ pub(super) fn in_braces(analysis: &Analysis, context: &Context, offset: usize) -
             settings(block, &given)
         }
         ["on"] => events(analysis),
-        ["on", .., "=>"] => choices(&names(ACTIONS), "an action"),
+        ["on", .., "=>"] => calls(ACTIONS),
+        _ if block.name == "fault" && entry.contains(&"=") => responses(&entry),
         [name, "=", ..] => value(analysis, context, offset, block, name),
         _ => values(analysis, context, offset),
     }
@@ -68,7 +72,7 @@ fn setting(block: &BlockDoc, doc: &SettingDoc) -> Completion {
 }
 
 fn events(analysis: &Analysis) -> Vec<Completion> {
-    let mut out = choices(&names(EVENTS), "an event");
+    let mut out = calls(EVENTS);
     out.extend(choices(&["loss", "eval.loss"], "a metric"));
     let metrics = analysis.index.defs.iter().filter(|d| d.kind == Kind::Metric);
     for metric in metrics {
@@ -78,8 +82,25 @@ fn events(analysis: &Analysis) -> Vec<Completion> {
     out
 }
 
-fn names(table: &'static [CallDoc]) -> Vec<&'static str> {
-    table.iter().map(|call| call.name).collect()
+/// Events, actions or responses, with what they take.
+fn calls(table: &'static [CallDoc]) -> Vec<Completion> {
+    let call = |c: &CallDoc| {
+        let call = Completion::new(c.name, CompletionKind::Choice, 0);
+        call.detail(c.signature()).docs(c.doc)
+    };
+    table.iter().map(call).collect()
+}
+
+/// What may follow the fault that an entry names.
+fn responses(entry: &[&str]) -> Vec<Completion> {
+    let fault: String = entry.iter().take_while(|t| **t != "=").copied().collect();
+    let fits = FAULTS.iter().find(|f| f.0 == fault).map(|f| f.1);
+    let mut out = calls(RESPONSES);
+    out.retain(|c| fits.is_none_or(|fits| fits.contains(&c.label.as_str())));
+    if entry.last().is_some_and(|t| *t != "=" && *t != "then") {
+        out.push(Completion::new("then", CompletionKind::Keyword, 0).detail("if that fails"));
+    }
+    out
 }
 
 fn choices(words: &[&str], detail: &str) -> Vec<Completion> {
@@ -142,8 +163,25 @@ fn words_of(
             }
         }
     }
-    out.extend(values(analysis, context, offset));
+    let _ = (context, offset);
+    let kinds = [Kind::Param, Kind::Constant, Kind::Model, Kind::Data, Kind::Module];
+    out.extend(of_kinds(analysis, &kinds));
     out
+}
+
+/// Axes of all layers, and of the mesh: what `shard { H -> tp }` speaks of.
+fn shards(analysis: &Analysis, entry: &[&str]) -> Vec<Completion> {
+    let wanted = match entry.contains(&"->") {
+        true => &[Kind::MeshAxis][..],
+        false => &[Kind::Axis, Kind::FreeAxis, Kind::Size],
+    };
+    let defs = analysis.index.defs.iter().filter(|d| wanted.contains(&d.kind));
+    let axis = |d: &crate::index::Def| {
+        let owner = d.owner.and_then(|o| analysis.index.def(o)).map_or("", |o| o.name.as_str());
+        let axis = Completion::new(&d.name, CompletionKind::Name(d.kind), 0);
+        axis.detail(format!("{} of {owner}", d.kind.noun()))
+    };
+    defs.filter(|d| !d.name.is_empty()).map(axis).collect()
 }
 
 /// Words of `takes` that say what is needed, and are not to be typed.

@@ -3,10 +3,10 @@
 use super::{bytes, grouped};
 use crate::analysis::Analysis;
 use crate::find::Word;
+use monarch_check::events::{EVENTS, find};
 use monarch_check::hir::Unit;
 use monarch_check::inspect::{multiples, units};
 use monarch_check::reference;
-use monarch_check::events::{EVENTS, find};
 use monarch_check::registry::{Form, SettingDoc, block_doc};
 use monarch_graph::Span;
 use monarch_syntax::ast::Number;
@@ -22,8 +22,8 @@ pub(super) fn quantity(analysis: &Analysis, number: &Number) -> Option<String> {
         Unit::Seconds => format!("{amount} seconds"),
         _ => format!("{} {}", grouped(amount as u64), unit.noun()),
     };
-    let mut out =
-        format!("**{}{}{}**: {}\n", number.raw, gap(&written.name), written.name, unit.label());
+    let written = analysis.slice(number.span.to(written.span));
+    let mut out = format!("**{written}**: {}\n", unit.label());
     out.push_str(&format!("\n{text}\n"));
     if let Some(steps) = steps(analysis, amount, unit) {
         out.push_str(&format!("\n{steps}\n"));
@@ -39,10 +39,6 @@ pub(crate) fn amount_of(number: &Number, written: &str) -> Option<(f64, Unit)> {
     };
     let (_, unit, scale) = *units().iter().find(|u| u.0 == word)?;
     Some((number.value * multiple * scale, unit))
-}
-
-fn gap(unit: &str) -> &str {
-    if unit == "%" { "" } else { " " }
 }
 
 /// What an amount of training is in optimizer steps.
@@ -71,9 +67,15 @@ pub(crate) fn steps(analysis: &Analysis, amount: f64, unit: Unit) -> Option<Stri
 /// A setting, a block or an event.
 pub(super) fn registry(word: Word) -> Option<(Span, String)> {
     match word {
-        Word::Setting { block, name } => {
-            let doc = block_doc(block)?.setting(&name.name)?;
-            Some((name.span, setting(block, doc)))
+        Word::Setting { block, path } => {
+            let block_doc = block_doc(block)?;
+            let first = path.parts.first()?;
+            // `worker.lost` is a name of its own.
+            let (span, doc) = match block_doc.setting(&path.text()) {
+                Some(doc) => (path.span, doc),
+                None => (first.span, block_doc.setting(&first.name)?),
+            };
+            Some((span, setting(block, doc)))
         }
         Word::Block { kind, around } => {
             let inner = around.and_then(|a| block_doc(a)?.setting(&kind.name));
@@ -83,9 +85,10 @@ pub(super) fn registry(word: Word) -> Option<(Span, String)> {
         }
         Word::Event(path) => {
             let text = path.text();
-            let known = find(EVENTS, text.as_str()).is_some();
-            known
-                .then(|| (path.span, format!("**{text}**: an event\n\n`monarch explain events`\n")))
+            let event = find(EVENTS, &text)?;
+            let said =
+                format!("**{}**\n\n{}\n\n`monarch explain events`\n", event.signature(), event.doc);
+            Some((path.span, said))
         }
     }
 }
@@ -120,6 +123,13 @@ pub(super) fn word(word: &str) -> Option<String> {
     }
     if matches!(word, "einsum" | "rearrange") {
         return Some(pattern_op(word).to_owned());
+    }
+    if word == "repeat" {
+        return Some(
+            "**repeat**\n\nCopies of a layer, one after another:\n\
+                     ```mon\nblocks = repeat(Block[D, H], depth)\n```\n"
+                .to_owned(),
+        );
     }
     let unit = units().iter().find(|u| u.0 == word);
     if let Some((name, unit, _)) = unit {

@@ -1,6 +1,6 @@
 //! First pass: what each file defines, and what it imports.
 
-use super::{Resolver, docs};
+use super::{Resolver, docs, library_docs};
 use crate::index::{DefId, Kind};
 use monarch_check::inspect::{prelude, test_prelude};
 use monarch_graph::Span;
@@ -45,7 +45,11 @@ impl<'a> Resolver<'a> {
     /// A name of the top level; the first of two counts.
     fn top(&mut self, kind: Kind, name: &Ident, item: &ast::Item, header: Span) -> DefId {
         let id = self.define(kind, name, item.span, None);
-        self.index.defs[id].docs = docs(&item.docs);
+        let file = self.files.get(name.span.file as usize);
+        self.index.defs[id].docs = match file.is_some_and(|f| f.key.starts_with("std.")) {
+            true => library_docs(&item.docs),
+            false => docs(&item.docs),
+        };
         self.index.defs[id].header = header;
         if let Some(scope) = self.index.scopes.get_mut(name.span.file as usize) {
             scope.entry(name.name.clone()).or_insert(id);
@@ -202,7 +206,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Whether a value of a layer's body is a sublayer; by its looks, since a size has none of them.
+    /// Whether a value of a layer's body is a sublayer, by its looks: a size has none of them.
     fn is_sublayer(&self, file: u32, expr: &Expr) -> bool {
         match &expr.kind {
             ExprKind::Paren(inner) => self.is_sublayer(file, inner),

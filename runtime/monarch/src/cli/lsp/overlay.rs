@@ -1,5 +1,5 @@
-//! The world as an editor sees it: open texts before those on the disk, and what was once worked out
-//! about files of data until something is saved.
+//! The world as an editor sees it: open texts before those on the disk, and what was once worked
+//! out about files of data until something is saved.
 
 use monarch::world::Disk;
 use monarch_check::{TensorFact, TextFacts, World, WorldError};
