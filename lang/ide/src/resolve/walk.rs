@@ -331,7 +331,7 @@ impl<'a> Resolver<'a> {
         head.filter(|_| matches!(kind, Some(Kind::Layer)))
     }
 
-    /// What is called. A value cannot be: `tokens(..)` is a source of data, whatever param there is.
+    /// What is called. A value cannot be: `tokens(..)` is a source of data beside any param.
     fn callee(&mut self, scope: &mut Scope, callee: &Expr) -> Option<DefId> {
         if let ExprKind::Name(name) = &callee.kind
             && let Some(found) = self.top_named(scope, &name.name)
