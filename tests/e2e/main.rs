@@ -12,6 +12,7 @@ mod disk;
 mod embedded;
 mod fixtures;
 mod formatting;
+mod images;
 mod kept;
 mod lora;
 mod machines;

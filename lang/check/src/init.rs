@@ -18,9 +18,42 @@ pub(crate) enum InitSpec {
     Constant(Static),
     Normal(Static),
     Uniform(Static),
+    TruncatedNormal(Static),
+    Orthogonal(Static),
+    Eye,
+    /// Variance gain^2 / mean of the fans that count.
+    Fan {
+        normal: bool,
+        fans: Fans,
+        gain: Static,
+    },
     /// There is no weight.
     Absent,
     If(Static, Box<InitSpec>, Box<InitSpec>),
+}
+
+/// Which fans a variance is divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fans {
+    /// Glorot & Bengio 2010: the mean of both.
+    Both,
+    /// He et al. 2015.
+    In,
+}
+
+impl Fans {
+    /// Of a weight whose last axis is its output: all axes but the last are its input; the axes
+    /// before the last two (a window's) count for the output too.
+    fn of(self, shape: &[u64]) -> f64 {
+        let product = |axes: &[u64]| axes.iter().map(|&n| n as f64).product::<f64>();
+        let fan_in = product(&shape[..shape.len().saturating_sub(1)]);
+        let window = product(&shape[..shape.len().saturating_sub(2)]);
+        let fan_out = window * shape.last().map_or(1.0, |&n| n as f64);
+        match self {
+            Fans::Both => (fan_in + fan_out) / 2.0,
+            Fans::In => fan_in,
+        }
+    }
 }
 
 impl InitSpec {
@@ -50,8 +83,8 @@ impl InitSpec {
         }
     }
 
-    /// With numbers; None if there is no weight.
-    pub fn with(&self, env: &StaticEnv) -> Result<Option<Init>, String> {
+    /// With numbers, for a weight of this shape; None if there is no weight.
+    pub fn with(&self, env: &StaticEnv, shape: &[u64]) -> Result<Option<Init>, String> {
         let number = |s: &Static| s.number(env).map_err(|e| e.to_string());
         let spread = |s: &Static| match number(s)? {
             x if x < 0.0 => Err(format!("the spread of a distribution is not negative: {x}")),
@@ -64,9 +97,28 @@ impl InitSpec {
             InitSpec::Constant(s) => Init::Constant(number(s)?),
             InitSpec::Normal(s) => Init::Normal(spread(s)?),
             InitSpec::Uniform(s) => Init::Uniform(spread(s)?),
+            InitSpec::TruncatedNormal(s) => Init::TruncatedNormal(spread(s)?),
+            InitSpec::Orthogonal(s) if shape.len() >= 2 => Init::Orthogonal(number(s)?),
+            InitSpec::Eye if shape.len() == 2 => Init::Eye,
+            InitSpec::Orthogonal(_) | InitSpec::Eye => {
+                return Err(format!(
+                    "this is for matrices, and the weight has {} axes",
+                    shape.len()
+                ));
+            }
+            InitSpec::Fan { .. } if shape.len() < 2 => {
+                return Err("the fans of a weight need two axes, of input and of output".into());
+            }
+            InitSpec::Fan { normal, fans, gain } => {
+                let deviation = spread(gain)? / fans.of(shape).sqrt();
+                match normal {
+                    true => Init::Normal(deviation),
+                    false => Init::Uniform(3f64.sqrt() * deviation),
+                }
+            }
             InitSpec::If(c, a, b) => {
                 let holds = c.truth(env).map_err(|e| e.to_string())?;
-                return if holds { a.with(env) } else { b.with(env) };
+                return if holds { a.with(env, shape) } else { b.with(env, shape) };
             }
         }))
     }
@@ -100,7 +152,7 @@ impl Checker<'_> {
         self.report(
             Diagnostic::error("M0111", "this does not say how the weight begins")
                 .label(expr.span, "not a distribution")
-                .help("one of: normal(std), uniform(bound), zeros, ones, constant(value), none"),
+                .help(format!("one of: {}", all().join(", "))),
         );
         None
     }
@@ -130,10 +182,10 @@ impl Checker<'_> {
             Some(Entity::Op(op)) if self.op_result(op) == Some("init") => op,
             Some(Entity::Broken) => return None,
             _ => {
-                let all = ["normal", "uniform", "zeros", "ones", "constant", "none"];
+                let all = all();
                 let title = format!("no weight begins as `{}`", name.name);
                 let d = Diagnostic::error("M0106", title).label(name.span, "unknown distribution");
-                self.report(match suggest(&name.name, all) {
+                self.report(match suggest(&name.name, all.iter().copied()) {
                     Some(near) => d.fix(format!("did you mean `{near}`?"), name.span, near),
                     None => d.help(format!("one of: {}", all.join(", "))),
                 });
@@ -141,10 +193,15 @@ impl Checker<'_> {
             }
         };
         let matched = self.match_op(op, expr.span, args, 0)?;
-        let first = match matched.first() {
-            Some(Some(arg)) => Some(self.layer_static(file, names, &arg.value, Ty::Number)?),
+        let field = self.ops[op].ast.fields.first();
+        let first = match (matched.first(), field.and_then(|f| f.default.as_ref())) {
+            (Some(Some(arg)), _) => Some(self.layer_static(file, names, &arg.value, Ty::Number)?),
+            (_, Some(default)) => {
+                Some(Static::Value(self.plain_value(self.ops[op].file, default)?))
+            }
             _ => None,
         };
+        let fan = |normal, fans, gain| InitSpec::Fan { normal, fans, gain };
         Some(match (name.name.as_str(), first) {
             ("zeros", _) => InitSpec::Zeros,
             ("ones", _) => InitSpec::Ones,
@@ -152,7 +209,44 @@ impl Checker<'_> {
             ("normal", Some(s)) => InitSpec::Normal(s),
             ("uniform", Some(s)) => InitSpec::Uniform(s),
             ("constant", Some(s)) => InitSpec::Constant(s),
+            ("truncated_normal", Some(s)) => InitSpec::TruncatedNormal(s),
+            ("orthogonal", Some(s)) => InitSpec::Orthogonal(s),
+            ("eye", _) => InitSpec::Eye,
+            ("xavier_normal", Some(s)) => fan(true, Fans::Both, s),
+            ("xavier_uniform", Some(s)) => fan(false, Fans::Both, s),
+            ("kaiming_normal", Some(s)) => fan(true, Fans::In, s),
+            ("kaiming_uniform", Some(s)) => fan(false, Fans::In, s),
             _ => return self.no_init(expr),
         })
+    }
+}
+
+/// All ways to begin.
+fn all() -> Vec<&'static str> {
+    crate::library::module("std.init")
+        .map_or_else(Vec::new, |t| crate::reference::names(t).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fans_are_those_of_the_papers() {
+        // A linear map, and a convolution of 3 x 3 from 8 to 16 channels.
+        assert_eq!((Fans::In.of(&[6, 4]), Fans::Both.of(&[6, 4])), (6.0, 5.0));
+        assert_eq!((Fans::In.of(&[3, 3, 8, 16]), Fans::Both.of(&[3, 3, 8, 16])), (72.0, 108.0));
+        let env = StaticEnv { sizes: &[], fields: &[] };
+        let gain = Static::Value(Value::Float(2f64.sqrt()));
+        let he = InitSpec::Fan { normal: true, fans: Fans::In, gain };
+        assert_eq!(he.with(&env, &[8, 4]), Ok(Some(Init::Normal(2f64.sqrt() / 8f64.sqrt()))));
+        assert!(he.with(&env, &[8]).is_err());
+        let glorot =
+            InitSpec::Fan { normal: false, fans: Fans::Both, gain: Static::Value(Value::Int(1)) };
+        let bound = (6.0f64 / 12.0).sqrt();
+        match glorot.with(&env, &[8, 4]) {
+            Ok(Some(Init::Uniform(x))) => assert!((x - bound).abs() < 1e-15),
+            other => panic!("{other:?}"),
+        }
     }
 }

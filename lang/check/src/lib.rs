@@ -43,6 +43,7 @@ mod objective;
 mod op_numbers;
 mod operators;
 mod ops;
+mod optimizer;
 mod params;
 pub mod pins;
 pub mod poly;

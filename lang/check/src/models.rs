@@ -214,7 +214,16 @@ impl<'a> Checker<'a> {
         let infos = self.state.layers[seen.layer].weights.clone();
         let mut out = Vec::new();
         for info in &infos {
-            let init = info.init.as_ref()?.with(env);
+            if info.exists.as_ref().is_some_and(|e| e.truth(env) == Ok(false)) {
+                out.push(None);
+                continue;
+            }
+            let mut shape = Vec::new();
+            for axis in info.axes.as_ref()? {
+                let what = axis.name.as_deref();
+                shape.push(self.whole_size(seen, what, &axis.size, info.shape_span)?);
+            }
+            let init = info.init.as_ref()?.with(env, &shape);
             let init = match init {
                 Ok(Some(init)) => init,
                 Ok(None) => {
@@ -227,11 +236,6 @@ impl<'a> Checker<'a> {
                     return None;
                 }
             };
-            let mut shape = Vec::new();
-            for axis in info.axes.as_ref()? {
-                let what = axis.name.as_deref();
-                shape.push(self.whole_size(seen, what, &axis.size, info.shape_span)?);
-            }
             let elements = shape.iter().try_fold(1u64, |n, x| n.checked_mul(*x));
             if elements.is_none_or(|n| n > MAX_ELEMENTS) {
                 let title = format!("`{}` would have more than 2^40 elements", info.name);

@@ -1,6 +1,7 @@
 //! Optimizers and learning rates.
 
 use crate::hir::{Quantity, Unit, Value};
+use crate::optimizer::OptimValue;
 use crate::registry::TRAIN;
 use crate::scope::{Checker, Entity};
 use crate::settings::Settings;
@@ -8,15 +9,8 @@ use crate::statics::{show, type_of};
 use crate::train::Pace;
 use crate::units;
 use monarch_diagnostic::Diagnostic;
-use monarch_graph::{Curve, Optimizer, OptimizerKind, Piece, Schedule, Span};
+use monarch_graph::{Curve, Piece, Schedule, Span};
 use monarch_syntax::ast::{self, Arg, BinaryOp, Expr, ExprKind};
-
-/// `optim = AdamW(..)`
-pub(crate) struct OptimValue<'a> {
-    pub optimizer: Optimizer,
-    /// Its first argument.
-    pub lr: Option<&'a Expr>,
-}
 
 /// A piece of a schedule before its length is known.
 struct PieceSpec {
@@ -24,12 +18,20 @@ struct PieceSpec {
     to: f64,
     from: Option<f64>,
     length: Option<(Quantity, Span)>,
+    factor: f64,
+    every: Option<(Quantity, Span)>,
     span: Span,
+}
+
+impl PieceSpec {
+    fn new(name: String, to: f64, span: Span) -> PieceSpec {
+        PieceSpec { name, to, from: None, length: None, factor: 1.0, every: None, span }
+    }
 }
 
 impl<'a> Checker<'a> {
     /// The function of the library that a call names, if it gives `kind`.
-    fn library_call(
+    pub fn library_call(
         &mut self,
         file: u32,
         expr: &'a Expr,
@@ -64,8 +66,8 @@ impl<'a> Checker<'a> {
                 None
             }
             None => {
-                let more = ["AdamW", "SGD", "constant", "warmup", "cosine", "linear"];
-                let near = monarch_diagnostic::suggest(&name.name, more);
+                let more = crate::library::module("std.optim").unwrap_or_default();
+                let near = monarch_diagnostic::suggest(&name.name, crate::reference::names(more));
                 let exists = near.is_some_and(|n| self.lookup(file, n).is_none());
                 match (near, exists) {
                     (Some(near), true) => {
@@ -86,85 +88,6 @@ impl<'a> Checker<'a> {
     fn no_library_call<T>(&mut self, expr: &Expr, needed: &str) -> Option<T> {
         let title = format!("{needed} is needed here");
         self.report(Diagnostic::error("M0124", title).label(expr.span, "something else"));
-        None
-    }
-
-    pub fn optimizer(&mut self, file: u32, expr: &'a Expr) -> Option<OptimValue<'a>> {
-        self.state.read.clear();
-        let (op, args) = self.library_call(file, expr, "optimizer", "an optimizer")?;
-        let matched = self.match_op(op, expr.span, args, 0)?;
-        let ast = self.ops[op].ast;
-        let mut lr = None;
-        let mut numbers: Vec<(String, Option<Vec<f64>>)> = Vec::new();
-        let mut fine = true;
-        for (field, arg) in ast.fields.iter().zip(&matched) {
-            let name = field.name.name.clone();
-            if name == "lr" {
-                lr = arg.map(|a| &a.value);
-                continue;
-            }
-            let found = match arg {
-                Some(arg) => self.optim_number(file, &name, &arg.value),
-                None => self.optim_default(op, field),
-            };
-            match found {
-                Some(found) => numbers.push((name, found)),
-                None => fine = false,
-            }
-        }
-        self.remember("train.optim", expr);
-        if !fine {
-            return None;
-        }
-        let all = |n: &str| numbers.iter().find(|x| x.0 == n).and_then(|x| x.1.clone());
-        let one = |n: &str| all(n).and_then(|v| v.first().copied());
-        let kind = match self.op_name(op) {
-            "SGD" => OptimizerKind::Sgd { momentum: one("momentum")?, decay: one("decay")? },
-            _ => {
-                let betas = all("betas")?;
-                let [beta1, beta2] = betas.as_slice() else { return None };
-                let (beta1, beta2) = (*beta1, *beta2);
-                OptimizerKind::AdamW { beta1, beta2, eps: one("eps")?, decay: one("decay")? }
-            }
-        };
-        Some(OptimValue { optimizer: Optimizer { kind, clip: one("clip") }, lr })
-    }
-
-    /// A default of the library: outer None never happens, inner None is `none`.
-    fn optim_default(&mut self, op: usize, field: &'a ast::Field) -> Option<Option<Vec<f64>>> {
-        let default = field.default.as_ref()?;
-        if crate::calls::as_name(default).is_some_and(|n| n.name == "none") {
-            return Some(None);
-        }
-        let file = self.ops[op].file;
-        let value = self.plain_value(file, default)?;
-        Some(Some(floats(&value)?))
-    }
-
-    fn optim_number(&mut self, file: u32, name: &str, expr: &Expr) -> Option<Option<Vec<f64>>> {
-        if name == "clip" && crate::calls::as_name(expr).is_some_and(|n| n.name == "none") {
-            return Some(None);
-        }
-        let value = self.plain_value(file, expr)?;
-        let found = floats(&value);
-        let one = |low: f64, high: f64| {
-            found.as_ref().is_some_and(|v| v.len() == 1 && v[0] >= low && v[0] < high)
-        };
-        let (fine, needs) = match name {
-            "betas" => (
-                matches!(&found, Some(v) if v.len() == 2
-                    && v.iter().all(|b| (0.0..1.0).contains(b))),
-                "two numbers from 0 to below 1",
-            ),
-            "momentum" => (one(0.0, 1.0), "a number from 0 to below 1"),
-            "eps" | "clip" => (one(f64::MIN_POSITIVE, f64::INFINITY), "a number above 0"),
-            _ => (one(0.0, f64::INFINITY), "a number from 0"),
-        };
-        if fine {
-            return Some(found);
-        }
-        let title = format!("`{name}` is {needs}, not {}", show(&value));
-        self.report(Diagnostic::error("M0112", title).label(expr.span, type_of(&value).noun()));
         None
     }
 
@@ -227,8 +150,7 @@ impl<'a> Checker<'a> {
                 let Some(value) = self.plain_value(file, expr) else { return false };
                 match value.number().filter(|x| *x >= 0.0) {
                     Some(to) => {
-                        let (name, span) = ("constant".to_owned(), expr.span);
-                        out.push(PieceSpec { name, to, from: None, length: None, span });
+                        out.push(PieceSpec::new("constant".to_owned(), to, expr.span));
                         true
                     }
                     None => {
@@ -250,7 +172,7 @@ impl<'a> Checker<'a> {
         let name = self.op_name(op).to_owned();
         let matched = self.match_op(op, expr.span, args, 0)?;
         let ast = self.ops[op].ast;
-        let mut piece = PieceSpec { name, to: 0.0, from: None, length: None, span: expr.span };
+        let mut piece = PieceSpec::new(name, 0.0, expr.span);
         let mut fine = true;
         for (field, arg) in ast.fields.iter().zip(matched) {
             let Some(arg) = arg else { continue };
@@ -261,12 +183,16 @@ impl<'a> Checker<'a> {
             };
             let at = arg.value.span;
             match (field.name.name.as_str(), &value) {
-                ("length", Value::Quantity(q))
+                ("length" | "every", Value::Quantity(q))
                     if !matches!(q.unit, Unit::Bytes | Unit::Seconds | Unit::BytesPerSecond) =>
                 {
-                    piece.length = Some((*q, at));
+                    let place = match field.name.name.as_str() {
+                        "every" => &mut piece.every,
+                        _ => &mut piece.length,
+                    };
+                    *place = Some((*q, at));
                 }
-                ("length", other) => {
+                ("length" | "every", other) => {
                     let title = format!(
                         "a length is steps, epochs, tokens or a share, not {}",
                         show(other)
@@ -280,6 +206,7 @@ impl<'a> Checker<'a> {
                 }
                 (what, v) => match v.number().filter(|x| *x >= 0.0) {
                     Some(x) if what == "from" => piece.from = Some(x),
+                    Some(x) if what == "factor" => piece.factor = x,
                     Some(x) => piece.to = x,
                     None => {
                         let title = format!("`{what}` is a number from 0, not {}", show(v));
@@ -359,18 +286,40 @@ impl<'a> Checker<'a> {
                 ("warmup", _) => Curve::Warmup { to: spec.to },
                 ("cosine", Some(from)) => Curve::Cosine { from, to: spec.to },
                 ("linear", Some(from)) => Curve::Linear { from, to: spec.to },
+                ("exponential", Some(from)) => {
+                    if from <= 0.0 || spec.to <= 0.0 {
+                        self.report(
+                            Diagnostic::error("M0112", "an exponential lies between rates above 0")
+                                .label(spec.span, "one of its ends is 0")
+                                .help("`linear(to = 0)` and `cosine(to = 0)` reach 0"),
+                        );
+                        return None;
+                    }
+                    Curve::Exponential { from, to: spec.to }
+                }
+                ("step", Some(from)) => {
+                    let (q, span) = spec.every?;
+                    let every = self.piece_steps(q, span, pace, steps)?;
+                    Curve::Step { from, factor: spec.factor, every }
+                }
+                ("inverse_sqrt", Some(from)) if at > 0 => Curve::InverseSqrt { from, after: at },
                 (name, _) => {
                     let title = format!("`{name}` has nothing to start from");
-                    self.report(
-                        Diagnostic::error("M0502", title)
-                            .label(spec.span, "the first piece")
-                            .help(format!("say it: `{name}(from = 1e-3, to = ..)`")),
-                    );
+                    let help = match name {
+                        "inverse_sqrt" => {
+                            "warm up first: `warmup(to = 1e-3, 4000 steps) then inverse_sqrt()`"
+                                .to_owned()
+                        }
+                        "step" => "say it: `step(from = 1e-3, ..)`".to_owned(),
+                        _ => format!("say it: `{name}(from = 1e-3, to = ..)`"),
+                    };
+                    let d = Diagnostic::error("M0502", title).label(spec.span, "the first piece");
+                    self.report(d.help(help));
                     return None;
                 }
             };
             pieces.push(Piece { curve, length });
-            value = Some(spec.to);
+            value = Some(curve.at(length, length));
             at += length;
         }
         Some(Schedule { pieces })
@@ -419,11 +368,4 @@ impl<'a> Checker<'a> {
 
 fn is_math(callee: &Expr) -> bool {
     crate::calls::as_name(callee).is_some_and(|n| crate::statics::math_fn(&n.name).is_some())
-}
-
-fn floats(value: &Value) -> Option<Vec<f64>> {
-    match value {
-        Value::List(items) => items.iter().map(Value::number).collect(),
-        other => other.number().map(|x| vec![x]),
-    }
 }

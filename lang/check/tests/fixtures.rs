@@ -42,7 +42,7 @@ fn checked(name: &str) -> hir::Program {
 fn mlp_sgd() {
     let program = checked("mlp_sgd");
     let job = program.job.expect("a job");
-    let kind = OptimizerKind::Sgd { momentum: 0.9, decay: 1e-4 };
+    let kind = OptimizerKind::Sgd { momentum: 0.9, decay: 1e-4, nesterov: false };
     assert_eq!(job.optimizer.kind, kind);
     assert_eq!(job.optimizer.clip, None);
     assert_eq!(job.schedule.pieces[0].curve, Curve::Constant(0.1));

@@ -140,7 +140,10 @@ impl Memory {
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub weights: u64,
-    pub trainable: u64,
+    /// Of the optimizer's state.
+    pub state: u64,
+    /// Of what each thread needs beside it in an update.
+    pub scratch: u64,
     pub slab: u64,
     pub arena: u64,
     pub columns: u64,
@@ -150,18 +153,17 @@ pub struct Held {
 }
 
 /// Bytes of the worker that holds most.
-pub fn memory(held: Held, optimizer: &Optimizer) -> Memory {
+pub fn memory(held: Held) -> Memory {
     let own = rank_range(held.shards, held.workers, 0).len() as u32;
     let lanes = u64::from(held.threads.min(own).max(1));
     let levels = u64::from(own.max(1).ilog2()) + 1;
     let nodes = most_nodes(held.shards, held.workers);
     let published = if held.workers > 1 { nodes } else { 0 };
-    let slots = optimizer.kind.slots().len() as u64;
     let bytes = |elements: u64| elements.saturating_mul(4);
     Memory {
         weights: bytes(held.weights),
         gradients: bytes(held.slab).saturating_mul(lanes + levels),
-        optimizer: bytes(held.trainable).saturating_mul(slots),
+        optimizer: bytes(held.state.saturating_add(held.scratch.saturating_mul(lanes))),
         activations: bytes(held.arena).saturating_mul(lanes),
         batch: bytes(held.columns).saturating_mul(lanes),
         communication: bytes(held.slab).saturating_mul(published),
@@ -251,6 +253,8 @@ pub struct Pace<'a> {
     pub link: Link,
     pub overlap: bool,
     pub trainable: u64,
+    /// Of products in an update.
+    pub update_flops: f64,
 }
 
 /// Simulates one step of the worker with most shards: shards one after another on its lanes;
@@ -279,14 +283,15 @@ pub fn time(pace: Pace, optimizer: &Optimizer, rates: &Rates) -> Time {
         communication += rates.collective_seconds;
     }
     let moved = match optimizer.kind {
-        OptimizerKind::Sgd { .. } => 20.0,
-        OptimizerKind::AdamW { .. } => 28.0,
+        OptimizerKind::Sgd { .. } | OptimizerKind::Lion { .. } => 20.0,
+        _ => 28.0,
     };
+    let moved = pace.trainable as f64 * moved / rates.memory_bytes_per_second;
     Time {
         forward: waves * forward,
         backward: waves * backward,
         communication,
         exposed: f64::max(wire - end, 0.0),
-        update: pace.trainable as f64 * moved / rates.memory_bytes_per_second,
+        update: moved + pace.update_flops / rates.flops_per_second,
     }
 }

@@ -327,7 +327,8 @@ fn report(plan: &Plan, job: &hir::Job, cuts: &[usize], facts: &Facts) -> Report 
     let eval_columns = plan.evals.iter().map(|e| columns(&e.program)).max().unwrap_or(0);
     let held = Held {
         weights: plan.weights.iter().map(Weight::elements).sum(),
-        trainable,
+        state: plan.optimizer.state_elements(&plan.weights),
+        scratch: plan.optimizer.scratch_elements(&plan.weights),
         slab: plan.slab_elements(),
         arena: plan.train.program.memory.arena.max(eval_arena),
         columns: columns(&plan.train.program).max(eval_columns),
@@ -347,6 +348,7 @@ fn report(plan: &Plan, job: &hir::Job, cuts: &[usize], facts: &Facts) -> Report 
         link: facts.link,
         overlap: plan.overlap,
         trainable,
+        update_flops: plan.optimizer.flops(&plan.weights),
     };
     let all = cost::work(graph, forward..nodes, samples).seconds(&facts.rates).max(1e-30);
     let buckets = plan.buckets.iter().zip(cuts).map(|(bucket, &cut)| BucketRow {
@@ -367,7 +369,7 @@ fn report(plan: &Plan, job: &hir::Job, cuts: &[usize], facts: &Facts) -> Report 
         weights: plan.weights.len() as u64,
         parameters: held.weights,
         trainable,
-        memory: cost::memory(held, &plan.optimizer),
+        memory: cost::memory(held),
         time: cost::time(pace, &plan.optimizer, &facts.rates),
         flops_per_step: flops_per_step(plan),
         bubble: 0.0,

@@ -9,7 +9,7 @@ use support::Bench;
 
 fn adam() -> Optimizer {
     let kind = OptimizerKind::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.0 };
-    Optimizer { kind, clip: None }
+    Optimizer { kind, clip: None, decay_on: Default::default() }
 }
 
 #[test]
@@ -90,6 +90,7 @@ fn overlap_hides_and_workers_help() {
         link: Link::Quic,
         overlap,
         trainable: 6 * 256 * 256,
+        update_flops: 0.0,
     };
     let rates = Rates::default();
     let with = time(pace(4, true), &adam(), &rates);
@@ -108,7 +109,8 @@ fn overlap_hides_and_workers_help() {
 fn memory_adds_up() {
     let held = Held {
         weights: 100,
-        trainable: 80,
+        state: 160,
+        scratch: 0,
         slab: 96,
         arena: 1_000,
         columns: 10,
@@ -117,7 +119,7 @@ fn memory_adds_up() {
         threads: 2,
     };
     // Rank 0 holds shards 0..3: two lanes; the tree over three shards is two levels deep.
-    let m = memory(held, &adam());
+    let m = memory(held);
     assert_eq!(m.weights, 400);
     assert_eq!(m.optimizer, 2 * 320);
     assert_eq!(m.activations, 2 * 4_000);
@@ -125,6 +127,6 @@ fn memory_adds_up() {
     assert_eq!(m.gradients, 4 * 96 * (2 + 2));
     assert_eq!(m.communication, 4 * 96 * 2);
     assert_eq!(m.total(), m.rows().iter().map(|r| r.1).sum::<u64>());
-    let alone = memory(Held { workers: 1, threads: 64, ..held }, &adam());
+    let alone = memory(Held { workers: 1, threads: 64, ..held });
     assert_eq!((alone.communication, alone.activations), (0, 8 * 4_000));
 }

@@ -76,7 +76,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
     let loss = Objective { name: "loss".into(), function, weight, span };
     let root = root();
     let data = Data { source: Source::Digits, splits: vec![], order: Order::File, span };
-    let kind = OptimizerKind::Sgd { momentum: 0.0, decay: 0.0 };
+    let kind = OptimizerKind::Sgd { momentum: 0.0, decay: 0.0, nesterov: false };
     let job = Job {
         name: "test".into(),
         span,
@@ -86,7 +86,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
         rows: 10,
         tokens_per_sample: 1,
         loss,
-        optimizer: Optimizer { kind, clip: None },
+        optimizer: Optimizer { kind, clip: None, decay_on: Default::default() },
         schedule: Schedule { pieces: vec![] },
         steps: 1,
         batch: 8,

@@ -33,12 +33,13 @@ pub fn layout(plan: &Plan, world: u32) -> Vec<Stored> {
     let held = weights.clone().filter(|(_, w)| w.trainable || what != Contents::Adapters);
     let mut tensors: Vec<Stored> =
         held.map(|(i, w)| stored(w.name.clone(), w, Content::Weight(i))).collect();
+    let kind = &plan.optimizer.kind;
     let slots = match what {
         Contents::Weights => &[],
-        Contents::All | Contents::Adapters => plan.optimizer.kind.slots(),
+        Contents::All | Contents::Adapters => kind.slots(),
     };
     for (slot, slot_name) in slots.iter().enumerate() {
-        for (i, w) in weights.clone().filter(|(_, w)| w.trainable) {
+        for (i, w) in weights.clone().filter(|(_, w)| w.trainable && kind.has_slot(slot, w)) {
             let name = format!("optim.{slot_name}.{}", w.name);
             tensors.push(stored(name, w, Content::Slot { slot, weight: i }));
         }

@@ -3,8 +3,8 @@
 use crate::file::{HashingFile, TensorFile, each_block, header};
 use crate::manifest::{self, DataPosition, FileEntry, Manifest, TensorEntry};
 use crate::{Fingerprint, read, retain};
+use monarch_graph::Plan;
 use monarch_graph::hex;
-use monarch_graph::{OptimizerKind, Plan};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
@@ -62,10 +62,7 @@ impl About {
         fingerprint: Fingerprint,
     ) -> About {
         let kind = &plan.optimizer.kind;
-        let optimizer = match kind {
-            OptimizerKind::Sgd { .. } => "sgd",
-            OptimizerKind::AdamW { .. } => "adamw",
-        };
+        let optimizer = kind.name();
         About {
             step,
             data: DataPosition::after(plan, step),

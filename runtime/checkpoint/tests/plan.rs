@@ -46,7 +46,7 @@ fn plan() -> g::Plan {
         },
         train: g::Training { program, loss, forward: 0, gradients: Vec::new() },
         evals: Vec::new(),
-        optimizer: g::Optimizer { kind: adamw, clip: None },
+        optimizer: g::Optimizer { kind: adamw, clip: None, decay_on: Default::default() },
         schedule: g::Schedule { pieces: Vec::new() },
         steps: 100,
         batch: 8,

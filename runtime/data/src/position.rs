@@ -76,8 +76,9 @@ mod tests {
             },
             evals: Vec::new(),
             optimizer: g::Optimizer {
-                kind: g::OptimizerKind::Sgd { momentum: 0.0, decay: 0.0 },
+                kind: g::OptimizerKind::Sgd { momentum: 0.0, decay: 0.0, nesterov: false },
                 clip: None,
+                decay_on: Default::default(),
             },
             schedule: g::Schedule { pieces: Vec::new() },
             steps: 10,

@@ -3,9 +3,10 @@
 //! A gradient arrives as the sum over shards of the loss's numerator. [`Step::factor`] folds the
 //! division by the denominator and the clipping into one multiplication.
 
-use crate::math64::power;
+use crate::muon::Muon;
 use crate::simd::{Isa, Kernel, LANES, Lanes, LanesExt};
 use monarch_graph::OptimizerKind;
+use monarch_graph::math::power;
 use std::fmt;
 
 /// Elements of a block of [`norm2`]; a constant, as the order of the sum depends on it.
@@ -102,6 +103,10 @@ pub enum UpdateError {
     Slots { expected: usize, found: usize },
     /// A gradient or slot of another length than its weight.
     Length { expected: usize, found: usize },
+    /// An update for matrices of a weight with another number of axes.
+    Shape { axes: usize },
+    /// A product of matrices cannot be made.
+    Product(String),
 }
 
 impl fmt::Display for UpdateError {
@@ -113,11 +118,23 @@ impl fmt::Display for UpdateError {
             UpdateError::Length { expected, found } => {
                 write!(f, "a weight of {expected} elements with {found} of gradient or state")
             }
+            UpdateError::Shape { axes } => {
+                write!(f, "an update for matrices of a weight with {axes} axes")
+            }
+            UpdateError::Product(problem) => f.write_str(problem),
         }
     }
 }
 
 impl std::error::Error for UpdateError {}
+
+/// One weight of an update.
+#[derive(Debug)]
+pub struct Target<'a> {
+    pub shape: &'a [u64],
+    pub weight: &'a mut [f32],
+    pub gradient: &'a [f32],
+}
 
 /// Updates one weight in place. `slots` are the optimizer's tensors for it, in the order of
 /// [`OptimizerKind::slots`], zero before the first step.
@@ -125,26 +142,33 @@ pub fn update(
     isa: Isa,
     kind: &OptimizerKind,
     step: Step,
-    weight: &mut [f32],
-    gradient: &[f32],
+    target: Target<'_>,
     slots: &mut [&mut [f32]],
 ) -> Result<(), UpdateError> {
+    let Target { shape, weight, gradient } = target;
     let expected = weight.len();
     let mut lengths = slots.iter().map(|s| s.len()).chain([gradient.len()]);
     if let Some(found) = lengths.find(|&n| n != expected) {
         return Err(UpdateError::Length { expected, found });
     }
+    let factor = step.factor as f32;
     match (kind, slots) {
-        (OptimizerKind::Sgd { momentum, decay }, [velocity]) => isa.call(Sgd {
+        (OptimizerKind::Sgd { momentum, decay, nesterov }, [velocity]) => isa.call(Sgd {
             momentum: *momentum as f32,
             decay: *decay as f32,
+            nesterov: *nesterov,
             lr: step.lr as f32,
-            factor: step.factor as f32,
+            factor,
             weight,
             gradient,
             velocity,
         }),
-        (OptimizerKind::AdamW { beta1, beta2, eps, decay }, [first, second]) => {
+        (
+            OptimizerKind::AdamW { beta1, beta2, eps, decay }
+            | OptimizerKind::Adam { beta1, beta2, eps, decay },
+            [first, second],
+        ) => {
+            let coupled = matches!(kind, OptimizerKind::Adam { .. });
             let t = step.step + 1;
             let corrected = 1.0 - power(*beta2, t);
             isa.call(AdamW {
@@ -152,15 +176,41 @@ pub fn update(
                 keep2: (1.0 - beta2) as f32,
                 beta2: *beta2 as f32,
                 eps: *eps as f32,
-                shrink: (step.lr * decay) as f32,
+                shrink: if coupled { 0.0 } else { (step.lr * decay) as f32 },
+                couple: if coupled { *decay as f32 } else { 0.0 },
                 rate: (step.lr / (1.0 - power(*beta1, t))) as f32,
                 deviation: (1.0 / corrected.sqrt()) as f32,
-                factor: step.factor as f32,
+                factor,
                 weight,
                 gradient,
                 first,
                 second,
             });
+        }
+        (OptimizerKind::Lion { beta1, beta2, decay }, [average]) => isa.call(Lion {
+            keep1: (1.0 - beta1) as f32,
+            keep2: (1.0 - beta2) as f32,
+            shrink: (step.lr * decay) as f32,
+            lr: step.lr as f32,
+            factor,
+            weight,
+            gradient,
+            average,
+        }),
+        (OptimizerKind::Muon { momentum, nesterov, steps, decay, .. }, [average]) => {
+            let &[rows, columns] = shape else {
+                return Err(UpdateError::Shape { axes: shape.len() });
+            };
+            let matrix = Muon {
+                momentum: *momentum as f32,
+                nesterov: *nesterov,
+                steps: *steps,
+                shrink: (step.lr * decay) as f32,
+                lr: step.lr,
+                factor,
+                shape: [rows as usize, columns as usize],
+            };
+            matrix.update(isa, weight, gradient, average)?;
         }
         (kind, slots) => {
             return Err(UpdateError::Slots { expected: kind.slots().len(), found: slots.len() });
@@ -169,10 +219,11 @@ pub fn update(
     Ok(())
 }
 
-/// v = momentum v + (g + decay w); w = w - lr v.
+/// v = momentum v + (g + decay w); w = w - lr v; with `nesterov` w - lr (g + decay w + momentum v).
 struct Sgd<'a> {
     momentum: f32,
     decay: f32,
+    nesterov: bool,
     lr: f32,
     factor: f32,
     weight: &'a mut [f32],
@@ -192,7 +243,8 @@ impl Kernel for Sgd<'_> {
             let g = w.fma(L::splat(self.decay), g);
             let v = L::load_some(velocity, 0.0).fma(L::splat(self.momentum), g);
             v.store_some(velocity);
-            v.fma(L::splat(-self.lr), w).store_some(weight);
+            let along = if self.nesterov { v.fma(L::splat(self.momentum), g) } else { v };
+            along.fma(L::splat(-self.lr), w).store_some(weight);
         }
     }
 }
@@ -206,6 +258,8 @@ struct AdamW<'a> {
     eps: f32,
     /// lr * decay.
     shrink: f32,
+    /// What is added to the gradient of each weight (Adam's decay).
+    couple: f32,
     /// lr / (1 - beta1^t).
     rate: f32,
     /// 1 / sqrt(1 - beta2^t).
@@ -225,12 +279,13 @@ impl Kernel for AdamW<'_> {
         let moments = self.first.chunks_mut(LANES).zip(self.second.chunks_mut(LANES));
         let ours = self.weight.chunks_mut(LANES).zip(self.gradient.chunks(LANES));
         for ((weight, gradient), (first, second)) in ours.zip(moments) {
+            let w = L::load_some(weight, 0.0);
             let g = L::load_some(gradient, 0.0) * L::splat(self.factor);
+            let g = w.fma(L::splat(self.couple), g);
             let m = L::load_some(first, 0.0);
             let m = (g - m).fma(L::splat(self.keep1), m);
             let fresh = (g * L::splat(self.keep2)) * g;
             let v = L::load_some(second, 0.0).fma(L::splat(self.beta2), fresh);
-            let w = L::load_some(weight, 0.0);
             let w = w.fma(L::splat(-self.shrink), w);
             let below = v.sqrt().fma(L::splat(self.deviation), L::splat(self.eps));
             m.store_some(first);
@@ -240,113 +295,38 @@ impl Kernel for AdamW<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{Noise, bits, isas};
+/// w = (w - lr decay w) - lr sign(m + (1 - beta1)(g - m)); m = m + (1 - beta2)(g - m).
+struct Lion<'a> {
+    keep1: f32,
+    keep2: f32,
+    /// lr * decay.
+    shrink: f32,
+    lr: f32,
+    factor: f32,
+    weight: &'a mut [f32],
+    gradient: &'a [f32],
+    average: &'a mut [f32],
+}
 
-    const SGD: OptimizerKind = OptimizerKind::Sgd { momentum: 0.9, decay: 0.01 };
-    const ADAMW: OptimizerKind =
-        OptimizerKind::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.1 };
+impl Kernel for Lion<'_> {
+    type Output = ();
 
-    /// Ten steps with fresh gradients; weights and slots at the end.
-    fn ten_steps(isa: Isa, kind: &OptimizerKind, n: usize) -> Vec<Vec<f32>> {
-        let mut noise = Noise::new(31);
-        let mut weight = noise.floats(n);
-        let mut slots = vec![vec![0.0; n]; kind.slots().len()];
-        for step in 0..10 {
-            let gradient = noise.floats(n);
-            let mut views: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
-            let step = Step { lr: 1e-2, step, factor: 0.125 };
-            update(isa, kind, step, &mut weight, &gradient, &mut views).unwrap();
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let state = self.weight.chunks_mut(LANES).zip(self.average.chunks_mut(LANES));
+        for ((weight, average), gradient) in state.zip(self.gradient.chunks(LANES)) {
+            let g = L::load_some(gradient, 0.0) * L::splat(self.factor);
+            let m = L::load_some(average, 0.0);
+            let along = (g - m).fma(L::splat(self.keep1), m);
+            let (one, zero) = (L::splat(1.0), L::zero());
+            let sign = L::select(along.lt(zero), -one, L::select(zero.lt(along), one, along));
+            let w = L::load_some(weight, 0.0);
+            let w = w.fma(L::splat(-self.shrink), w);
+            (g - m).fma(L::splat(self.keep2), m).store_some(average);
+            sign.fma(L::splat(-self.lr), w).store_some(weight);
         }
-        slots.insert(0, weight);
-        slots
-    }
-
-    /// The textbook, in float64.
-    fn by_hand(kind: &OptimizerKind, n: usize) -> Vec<f64> {
-        let mut noise = Noise::new(31);
-        let wide = |v: Vec<f32>| v.into_iter().map(f64::from).collect::<Vec<_>>();
-        let mut weight = wide(noise.floats(n));
-        let (mut m, mut v) = (vec![0.0; n], vec![0.0; n]);
-        for t in 1..=10 {
-            for (i, g) in wide(noise.floats(n)).into_iter().enumerate() {
-                let g = g * 0.125;
-                match kind {
-                    OptimizerKind::Sgd { momentum, decay } => {
-                        m[i] = momentum * m[i] + g + decay * weight[i];
-                        weight[i] -= 1e-2 * m[i];
-                    }
-                    OptimizerKind::AdamW { beta1, beta2, eps, decay } => {
-                        m[i] = beta1 * m[i] + (1.0 - beta1) * g;
-                        v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
-                        weight[i] *= 1.0 - 1e-2 * decay;
-                        let (m, v) = (m[i] / (1.0 - beta1.powi(t)), v[i] / (1.0 - beta2.powi(t)));
-                        weight[i] -= 1e-2 * m / (v.sqrt() + eps);
-                    }
-                }
-            }
-        }
-        weight
-    }
-
-    #[test]
-    fn updates_are_the_textbook_and_the_same_everywhere() {
-        for kind in [SGD, ADAMW] {
-            for n in [1, 16, 37] {
-                let all = ten_steps(Isa::SCALAR, &kind, n);
-                for (x, y) in all[0].iter().zip(by_hand(&kind, n)) {
-                    assert!((f64::from(*x) - y).abs() < 2e-6, "{kind:?}: {x} is not {y}");
-                }
-                for isa in isas() {
-                    for (found, want) in ten_steps(isa, &kind, n).iter().zip(&all) {
-                        assert_eq!(bits(found), bits(want), "{kind:?} on {}", isa.name());
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn lengths_and_slots_are_checked() {
-        let step = Step { lr: 1.0, step: 0, factor: 1.0 };
-        let mut w = [0.0; 4];
-        let none = update(Isa::SCALAR, &SGD, step, &mut w, &[0.0; 4], &mut []);
-        assert_eq!(none, Err(UpdateError::Slots { expected: 1, found: 0 }));
-        let mut short = [0.0; 3];
-        let one = update(Isa::SCALAR, &SGD, step, &mut w, &[0.0; 4], &mut [&mut short]);
-        assert_eq!(one, Err(UpdateError::Length { expected: 4, found: 3 }));
-    }
-
-    #[test]
-    fn norms_are_the_same_everywhere() {
-        let x = Noise::new(32).floats(3 * NORM_BLOCK + 77);
-        let want: f64 = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-        let scalar = norm2(Isa::SCALAR, &x);
-        assert!((scalar - want).abs() < 1e-9 * want);
-        for isa in isas() {
-            assert_eq!(norm2(isa, &x).to_bits(), scalar.to_bits(), "{}", isa.name());
-        }
-        assert_eq!(norm2(Isa::SCALAR, &[]), 0.0);
-    }
-
-    #[test]
-    fn what_is_not_finite_is_found() {
-        for isa in isas() {
-            let mut x = vec![1.0; 5000];
-            assert_eq!(first_not_finite(isa, &x), None);
-            x[4999] = f32::INFINITY;
-            assert_eq!(first_not_finite(isa, &x), Some(4999));
-            x[17] = f32::NAN;
-            assert_eq!(first_not_finite(isa, &x), Some(17));
-        }
-    }
-
-    #[test]
-    fn clipping_is_pytorchs() {
-        assert_eq!(clip_coefficient(None, 5.0), 1.0);
-        assert_eq!(clip_coefficient(Some(1.0), 0.5), 1.0);
-        assert_eq!(clip_coefficient(Some(1.0), 4.0), 1.0 / 4.000_001);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,14 @@
 
 pub mod hex;
 pub mod id;
+pub mod math;
 pub mod mix;
 pub mod op;
+pub mod optimizer;
 pub mod philox;
 pub mod plan;
 pub mod rope;
+pub mod schedule;
 pub mod shape;
 pub mod source;
 pub mod span;
@@ -21,9 +24,11 @@ pub mod tree;
 pub use hex::hex;
 pub use id::{BucketId, NodeId, TaskId, WeightId};
 pub use op::{BinaryOp, CompareOp, Einsum, Graph, Node, Op, ReduceOp, UnaryOp, Windows};
+pub use optimizer::{DecayOn, Optimizer, OptimizerKind, Others, UpdateRule};
 pub use philox::Draw;
 pub use plan::*;
 pub use rope::{RopeAngles, RopeStretch};
+pub use schedule::{Curve, Piece, Schedule};
 pub use shape::{DType, Dim, Float, Shape, rank_range, shard_range};
 pub use source::*;
 pub use span::Span;

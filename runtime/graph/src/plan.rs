@@ -1,6 +1,8 @@
 //! The plan: all that a cluster needs to carry out a training job, and nothing it must guess.
 
-use crate::{BucketId, DType, Float, Graph, NodeId, Source, Span, TaskGraph, WeightId};
+use crate::{
+    BucketId, DType, Float, Graph, NodeId, Optimizer, Schedule, Source, Span, TaskGraph, WeightId,
+};
 use wincode::{SchemaRead, SchemaWrite};
 
 /// A training job, resolved: no names to look up, no value to be known later.
@@ -73,6 +75,13 @@ pub enum Init {
     Normal(f64),
     /// Uniform in [-bound, bound).
     Uniform(f64),
+    /// Normal, drawn again beyond two standard deviations.
+    TruncatedNormal(f64),
+    /// This times a matrix with orthonormal rows or columns, whichever are fewer; all axes but the
+    /// last are one (Saxe et al. 2014).
+    Orthogonal(f64),
+    /// 1 where both indices are equal.
+    Eye,
     /// Tensor `name` of a safetensors file (F64, F32, BF16 or F16, read as f32) of the same
     /// shape; with `transpose` a matrix whose rows and columns are exchanged.
     File {
@@ -188,123 +197,6 @@ pub struct Part {
     /// First element in the gradient slab (not in the bucket).
     pub start: u64,
     pub elements: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
-pub struct Optimizer {
-    pub kind: OptimizerKind,
-    /// Global-norm clipping (Pascanu et al. 2013) before the update.
-    pub clip: Option<f64>,
-}
-
-#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
-pub enum OptimizerKind {
-    /// v = momentum * v + (g + decay * w); w -= lr * v.
-    Sgd { momentum: f64, decay: f64 },
-    /// Decoupled weight decay (Loshchilov & Hutter 2019), bias-corrected moments.
-    AdamW { beta1: f64, beta2: f64, eps: f64, decay: f64 },
-}
-
-impl OptimizerKind {
-    /// Names of the state tensors kept per weight, in order.
-    pub fn slots(&self) -> &'static [&'static str] {
-        match self {
-            OptimizerKind::Sgd { .. } => &["momentum"],
-            OptimizerKind::AdamW { .. } => &["exp_avg", "exp_avg_sq"],
-        }
-    }
-}
-
-/// Learning rate as a function of the optimizer step: pieces one after another. The last piece
-/// goes on for ever (a finished cosine stays at its end).
-#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
-pub struct Schedule {
-    pub pieces: Vec<Piece>,
-}
-
-/// `value(s)` for s = 0.. within the piece.
-#[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
-pub struct Piece {
-    pub curve: Curve,
-    /// Steps.
-    pub length: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, SchemaWrite, SchemaRead)]
-pub enum Curve {
-    Constant(f64),
-    /// to * (s + 1) / length.
-    Warmup {
-        to: f64,
-    },
-    /// from + (to - from) * s / length.
-    Linear {
-        from: f64,
-        to: f64,
-    },
-    /// to + (from - to) * (1 + cos(pi * s / length)) / 2.
-    Cosine {
-        from: f64,
-        to: f64,
-    },
-}
-
-impl Schedule {
-    /// Learning rate of optimizer step `step` (counted from 0).
-    pub fn at(&self, step: u64) -> f64 {
-        let mut s = step;
-        for (i, piece) in self.pieces.iter().enumerate() {
-            if s < piece.length || i + 1 == self.pieces.len() {
-                return piece.curve.at(s.min(piece.length), piece.length);
-            }
-            s -= piece.length;
-        }
-        0.0
-    }
-}
-
-impl Curve {
-    fn at(self, s: u64, length: u64) -> f64 {
-        let part = if length == 0 { 1.0 } else { s as f64 / length as f64 };
-        match self {
-            Curve::Constant(v) => v,
-            Curve::Warmup { to } if length == 0 => to,
-            Curve::Warmup { to } => to * (s.min(length - 1) + 1) as f64 / length as f64,
-            Curve::Linear { from, to } => from + (to - from) * part,
-            Curve::Cosine { from, to } => to + (from - to) * (1.0 + cos_pi(part)) / 2.0,
-        }
-    }
-}
-
-/// cos(pi * x) for x in 0..=1 by a polynomial, so that no machine's libm has a say in the
-/// learning rate: Taylor about the nearest of 0, 1/2 and 1, error below 1e-15.
-fn cos_pi(x: f64) -> f64 {
-    if x > 0.5 {
-        return -cos_pi(1.0 - x);
-    }
-    if x > 0.25 {
-        return sin_poly(std::f64::consts::PI * (0.5 - x));
-    }
-    let y = std::f64::consts::PI * x;
-    let z = y * y;
-    let mut term = 1.0;
-    let mut sum = 1.0;
-    for n in 1..10 {
-        term *= -z / f64::from((2 * n - 1) * (2 * n));
-        sum += term;
-    }
-    sum
-}
-
-fn sin_poly(y: f64) -> f64 {
-    let z = y * y;
-    let mut term = y;
-    let mut sum = y;
-    for n in 1..10 {
-        term *= -z / f64::from((2 * n) * (2 * n + 1));
-        sum += term;
-    }
-    sum
 }
 
 /// The data set of a job.
@@ -457,35 +349,5 @@ impl Plan {
         let n = self.split("train").map_or(0, |s| s.end - s.start);
         let batch = self.batch.max(1);
         if self.drop_last { n / batch } else { n.div_ceil(batch) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cosine_is_a_cosine() {
-        for i in 0..=1000 {
-            let x = f64::from(i) / 1000.0;
-            let want = (std::f64::consts::PI * x).cos();
-            assert!((cos_pi(x) - want).abs() < 1e-15, "{x}");
-        }
-    }
-
-    #[test]
-    fn schedules_chain() {
-        let schedule = Schedule {
-            pieces: vec![
-                Piece { curve: Curve::Warmup { to: 0.003 }, length: 4 },
-                Piece { curve: Curve::Cosine { from: 0.003, to: 0.0003 }, length: 8 },
-            ],
-        };
-        assert_eq!(schedule.at(0), 0.00075);
-        assert_eq!(schedule.at(3), 0.003);
-        assert_eq!(schedule.at(4), 0.003);
-        assert!((schedule.at(5) - 0.002_897_237_368_890_237_4).abs() < 1e-15);
-        assert_eq!(schedule.at(12), 0.0003);
-        assert_eq!(schedule.at(1_000), 0.0003);
     }
 }

@@ -34,7 +34,11 @@ fn plan(folder: &str, sha256: [u8; 32]) -> Plan {
         },
         train: Training { program, loss, forward: 0, gradients: Vec::new() },
         evals: Vec::new(),
-        optimizer: Optimizer { kind: OptimizerKind::Sgd { momentum: 0.0, decay: 0.0 }, clip: None },
+        optimizer: Optimizer {
+            kind: OptimizerKind::Sgd { momentum: 0.0, decay: 0.0, nesterov: false },
+            clip: None,
+            decay_on: Default::default(),
+        },
         schedule: Schedule { pieces: Vec::new() },
         steps: 1,
         batch: 1,

@@ -36,7 +36,8 @@ impl Model {
             let out = state.weights.get_mut(i);
             if let Init::File { path, name, .. } = &weight.init {
                 files.entry(path).or_default().push((i, name));
-            } else if init::fill(&weight.init, plan.seed, &weight.name, out).is_err() {
+            } else if init::fill(&weight.init, plan.seed, &weight.name, &weight.shape, out).is_err()
+            {
                 let what = format!("`{}` has no initial values", weight.name);
                 return Err(WorkerError::setup(INIT, what));
             }
@@ -162,9 +163,11 @@ impl State {
     fn zeros(plan: &Plan, task: &str) -> Result<State, WorkerError> {
         let memory = |e: OutOfMemory| WorkerError::setup(task, e);
         let elements = plan.weights.iter().map(|w| w.elements());
-        let trained = plan.weights.iter().map(|w| if w.trainable { w.elements() } else { 0 });
-        let slots = plan.optimizer.kind.slots().iter();
-        let slots = slots.map(|_| Weights::new(trained.clone()));
+        let kind = &plan.optimizer.kind;
+        let slots = (0..kind.slots().len()).map(|slot| {
+            let has = |w: &Weight| w.trainable && kind.has_slot(slot, w);
+            Weights::new(plan.weights.iter().map(|w| if has(w) { w.elements() } else { 0 }))
+        });
         Ok(State {
             weights: Weights::new(elements).map_err(memory)?,
             slots: slots.collect::<Result<Vec<_>, _>>().map_err(memory)?,

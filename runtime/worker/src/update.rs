@@ -6,8 +6,8 @@ use crate::run::Worker;
 use crate::setup::Bench;
 use crate::step::{flagged_shards, loss_span};
 use monarch_collective::{Piece, Scalars};
-use monarch_device::optim::{self, Step};
-use monarch_graph::Part;
+use monarch_device::optim::{self, Step, Target};
+use monarch_graph::{Part, UpdateRule};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -140,13 +140,15 @@ impl Worker {
 
 /// One weight's update: what changes, and its gradient.
 struct Job<'a> {
+    rule: UpdateRule,
+    shape: &'a [u64],
     weight: &'a mut [f32],
     slots: Vec<&'a mut [f32]>,
     gradient: &'a [f32],
 }
 
 fn jobs<'a>(
-    bench: &Bench,
+    bench: &'a Bench,
     parts: &[(usize, Part)],
     buckets: &'a Buckets,
     state: &'a mut State,
@@ -154,10 +156,16 @@ fn jobs<'a>(
     let mut slots: Vec<_> = state.slots.iter_mut().map(|s| s.iter_mut()).collect();
     let mut jobs = Vec::new();
     for (i, weight) in state.weights.iter_mut().enumerate() {
-        let slots = slots.iter_mut().filter_map(Iterator::next).collect();
+        let slots = slots.iter_mut().filter_map(Iterator::next);
+        let Some(planned) = bench.plan.weights.get(i) else { continue };
+        let kind = &bench.plan.optimizer.kind;
+        let has = |slot: usize| kind.has_slot(slot, planned);
+        let slots = slots.enumerate().filter(|(slot, _)| has(*slot)).map(|(_, s)| s).collect();
         // Frozen weights have no gradient.
         if let Some((bucket, part)) = parts.iter().find(|(_, p)| p.weight.index() == i) {
-            jobs.push(Job { weight, slots, gradient: gradient(bench, buckets, *bucket, part) });
+            let rule = bench.plan.optimizer.rule(planned);
+            let (shape, gradient) = (&planned.shape, gradient(bench, buckets, *bucket, part));
+            jobs.push(Job { rule, shape, weight, slots, gradient });
         }
     }
     jobs
@@ -165,13 +173,14 @@ fn jobs<'a>(
 
 /// Carries out the updates; each is one thread's, so their number changes nothing.
 fn apply(bench: &Bench, step: Step, jobs: Vec<Job<'_>>, threads: usize) -> Result<(), WorkerError> {
-    let kind = &bench.plan.optimizer.kind;
     let queue = Mutex::new(jobs);
     let work = || -> Result<(), WorkerError> {
         loop {
             let job = queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(mut job) = job else { return Ok(()) };
-            optim::update(bench.isa, kind, step, job.weight, job.gradient, &mut job.slots)
+            let step = Step { lr: step.lr * job.rule.rate, ..step };
+            let target = Target { shape: job.shape, weight: job.weight, gradient: job.gradient };
+            optim::update(bench.isa, &job.rule.kind, step, target, &mut job.slots)
                 .map_err(|e| WorkerError::task(step.step, "update", e))?;
         }
     };

@@ -47,8 +47,9 @@ pub fn plan(steps: u64) -> g::Plan {
         train: g::Training { program, loss, forward: 0, gradients: Vec::new() },
         evals: vec![eval],
         optimizer: g::Optimizer {
-            kind: g::OptimizerKind::Sgd { momentum: 0.9, decay: 0.0 },
+            kind: g::OptimizerKind::Sgd { momentum: 0.9, decay: 0.0, nesterov: false },
             clip: None,
+            decay_on: Default::default(),
         },
         schedule: g::Schedule { pieces: Vec::new() },
         steps,

@@ -1,8 +1,8 @@
 //! Rotary position embedding (Su et al., 2021), half-split.
 
-use crate::math64;
 use crate::simd::{Isa, Kernel, LANES, Lanes, LanesExt};
 use monarch_graph::RopeAngles;
+use monarch_graph::math as math64;
 use std::sync::Arc;
 
 /// Cosines and sines for each position and pair: [length, half] each.

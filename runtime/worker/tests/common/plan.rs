@@ -195,6 +195,7 @@ pub fn wide_plan(data: &Path, overlap: bool, width: u64) -> Plan {
         optimizer: Optimizer {
             kind: OptimizerKind::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, decay: 0.01 },
             clip: Some(0.5),
+            decay_on: Default::default(),
         },
         schedule: schedule(),
         steps: 16,

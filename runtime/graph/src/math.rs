@@ -1,4 +1,4 @@
-//! exp, log, sine and cosine in float64, of additions, multiplications and divisions alone: where
+//! exp, log, sine, cosine and whole powers in float64, of additions, multiplications and divisions alone: where
 //! a few numbers are wanted (tables, initial values), the same on every machine.
 
 use std::f64::consts::{LN_2, LOG2_E, PI, SQRT_2};
@@ -8,7 +8,7 @@ const LN2_HIGH: f64 = f64::from_bits(0x3fe6_2e42_fee0_0000);
 const LN2_LOW: f64 = f64::from_bits(0x3dea_39ef_3579_3c76);
 
 /// exp(x) for |x| < 700: 2^n times the Taylor series of the rest (error below 1e-15).
-pub(crate) fn exp(x: f64) -> f64 {
+pub fn exp(x: f64) -> f64 {
     let n = (x * LOG2_E).round_ties_even();
     let r = (x - n * LN2_HIGH) - n * LN2_LOW;
     let mut sum = 1.0;
@@ -19,7 +19,7 @@ pub(crate) fn exp(x: f64) -> f64 {
 }
 
 /// Natural logarithm of a positive normal number: exponent, and 2 artanh((m - 1)/(m + 1)).
-pub(crate) fn log(x: f64) -> f64 {
+pub fn log(x: f64) -> f64 {
     let bits = x.to_bits();
     let mut e = (bits >> 52) as i64 - 1023;
     let mut m = f64::from_bits(bits & 0x000f_ffff_ffff_ffff | 1023 << 52);
@@ -37,7 +37,7 @@ pub(crate) fn log(x: f64) -> f64 {
 }
 
 /// (sin, cos) of 2 pi t.
-pub(crate) fn sin_cos_turns(t: f64) -> (f64, f64) {
+pub fn sin_cos_turns(t: f64) -> (f64, f64) {
     let quarter = (t * 4.0).round_ties_even();
     let y = (t * 4.0 - quarter) * (PI / 2.0);
     let z = y * y;
@@ -56,12 +56,12 @@ pub(crate) fn sin_cos_turns(t: f64) -> (f64, f64) {
 }
 
 /// (sin, cos) of an angle; error about |angle| * 1e-16.
-pub(crate) fn sin_cos(angle: f64) -> (f64, f64) {
+pub fn sin_cos(angle: f64) -> (f64, f64) {
     sin_cos_turns(angle / (2.0 * PI))
 }
 
 /// x^n by squaring.
-pub(crate) fn power(x: f64, n: u64) -> f64 {
+pub fn power(x: f64, n: u64) -> f64 {
     let (mut base, mut left, mut product) = (x, n, 1.0);
     while left > 0 {
         if left & 1 == 1 {
