@@ -299,7 +299,9 @@ impl<'a> Checker<'a> {
                 }
                 ("step", Some(from)) => {
                     let (q, span) = spec.every?;
-                    let every = self.piece_steps(q, span, pace, steps)?;
+                    let exact = self.piece_steps(q, span, pace, steps)?;
+                    let every = self.rounded(exact, span, "the interval");
+                    let every = every.clamp(1.0, 1e15) as u64;
                     Curve::Step { from, factor: spec.factor, every }
                 }
                 ("inverse_sqrt", Some(from)) if at > 0 => Curve::InverseSqrt { from, after: at },
