@@ -299,16 +299,7 @@ impl Checker<'_> {
             ("maximum", _) => Op::Binary(BinaryOp::Max),
             ("minimum", _) => Op::Binary(BinaryOp::Min),
             ("min", Some(i)) => Op::Reduce { kind: Reduction::Min, from_end: vec![i] },
-            ("rope", Some(from_end)) => Op::Rope {
-                from_end,
-                base: number("base")?,
-                stretch: Some(Box::new([
-                    number("factor")?,
-                    number("low")?,
-                    number("high")?,
-                    number("context")?,
-                ])),
-            },
+            ("rope", Some(from_end)) => rope(from_end, &number)?,
             ("argmax", Some(from_end)) => Op::ArgMax { from_end },
             ("sum", Some(i)) => Op::Reduce { kind: Reduction::Sum, from_end: vec![i] },
             ("max", Some(i)) => Op::Reduce { kind: Reduction::Max, from_end: vec![i] },
@@ -355,6 +346,11 @@ fn axis_name(axis: &ast::Axis) -> Option<&str> {
 
 fn same_prefix(a: &(bool, Vec<Axis>), b: &(bool, Vec<Axis>)) -> bool {
     a.0 == b.0 && a.1.len() == b.1.len() && a.1.iter().zip(&b.1).all(|(x, y)| same_axis(x, y))
+}
+
+fn rope(from_end: usize, number: &impl Fn(&str) -> Option<Static>) -> Option<Op> {
+    let stretch = [number("factor")?, number("low")?, number("high")?, number("context")?];
+    Some(Op::Rope { from_end, base: number("base")?, stretch: Some(Box::new(stretch)) })
 }
 
 /// The result of an op, from its signature.

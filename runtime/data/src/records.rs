@@ -317,7 +317,8 @@ mod tests {
         fn nearly_right_lines_never_panic(
             at in 0usize..60, byte in prop::char::range(' ', '~'),
         ) {
-            let mut line: Vec<char> = "{\"s\": \"a\", \"x\": [1, 2.5], \"y\": -3}".chars().collect();
+            let right = r#"{"s": "a", "x": [1, 2.5], "y": -3}"#;
+            let mut line: Vec<char> = right.chars().collect();
             let at = at % line.len();
             line[at] = byte;
             let line: String = line.into_iter().collect();
