@@ -360,6 +360,24 @@ mod tests {
         assert_eq!(split(&cut, &["don't   x2  "]).unwrap(), want);
     }
 
+    /// `tests/tools/make_bpe.py` wrote what Hugging Face's `tokenizers` makes of these texts.
+    #[test]
+    fn ids_are_those_of_the_reference() {
+        let path = format!("{}/../../tests/fixtures/bpe.json", env!("CARGO_MANIFEST_DIR"));
+        let cases: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let mut compared = 0;
+        for case in cases.as_array().unwrap() {
+            let bpe = read(&case["tokenizer"]).unwrap();
+            for sample in case["encoded"].as_array().unwrap() {
+                let text = sample["text"].as_str().unwrap();
+                let want: Vec<u32> = serde_json::from_value(sample["ids"].clone()).unwrap();
+                assert_eq!(encoded(&bpe, text), want, "{text:?}");
+                compared += want.len();
+            }
+        }
+        assert!(compared > 500, "{compared} ids");
+    }
+
     #[test]
     fn what_is_not_done_is_named() {
         let file = tokenizer(&[("a", "b")]);
