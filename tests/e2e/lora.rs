@@ -176,6 +176,11 @@ fn numbers(out: &Outcome, event: &str, key: &str) -> Vec<f64> {
     out.of(event).map(|e| e[key].as_f64().expect("a number")).collect()
 }
 
+/// Both outputs together.
+fn said(out: &Outcome) -> String {
+    format!("{}\n{}", out.stdout.join("\n"), out.stderr)
+}
+
 fn evals(out: &Outcome) -> Vec<f64> {
     let list = out.of("eval").map(|e| e["values"]["eval.loss"].as_f64().expect("a number"));
     list.collect()
@@ -274,14 +279,14 @@ fn what_is_wrong_with_files_is_said() {
     place.write("job.mon", &text);
     place.write("tickets.jsonl", "{\"prompt\": \"a\", \"answer\": \"b\"}\n{\"prompt\": 1}\n");
     let out = place.run(&["check", "job.mon"]).expect_code(2);
-    let said = out.stderr.clone() + &out.stdout.join("\n");
+    let said = said(&out);
     assert!(said.contains("line 2: `prompt` is a number, not a text"), "{}", out.story());
 
     // A check goes on without the files; a plan needs them.
     std::fs::remove_file(place.file("tickets.jsonl")).expect("removed");
     assert_eq!(place.run(&["check", "job.mon"]).code, Some(0));
     let out = place.run(&["plan", "job.mon"]).expect_code(2);
-    let said = out.stderr.clone() + &out.stdout.join("\n");
+    let said = said(&out);
     assert!(said.contains("M0608") && said.contains("tickets.jsonl"), "{}", out.story());
 }
 
@@ -321,7 +326,7 @@ fn files_of_tokens_are_learned() {
     file("web-1.bin", 17 * 20 - 1, 70_000);
     place.write("odd-web.bin", [0u8; 3]);
     let out = place.run(&["plan", "job.mon"]).expect_code(2);
-    assert!((out.stderr.clone() + &out.stdout.join("\n")).contains("M0607"), "{}", out.story());
+    assert!(said(&out).contains("M0607"), "{}", out.story());
 }
 
 const TABLE: &str = r#"

@@ -84,7 +84,8 @@ pub(crate) fn run(
     let mut types = checker.state.watched.take().unwrap_or_default();
     types.sort_by_key(|t| t.span);
     let mut diagnostics = std::mem::take(&mut checker.diagnostics);
-    let absent = std::mem::take(&mut checker.state.absent);
+    let mut absent = std::mem::take(&mut checker.state.absent);
+    absent.sort_by_key(|d| d.span().map(|s| (s.file, s.start)));
     drop(checker);
     let note = |d: &Diagnostic| Diagnostic { severity: Severity::Note, ..d.clone() };
     diagnostics.extend(absent.iter().map(note));

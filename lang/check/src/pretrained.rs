@@ -218,7 +218,7 @@ impl<'a> Checker<'a> {
             false => vec![pattern.to_owned()],
         };
         if paths.is_empty() {
-            let title = format!("`{}` matches no file", loading.files.value);
+            let title = format!("`{pattern}` matches no file");
             self.not_here(title, at, "these weights");
             return None;
         }
