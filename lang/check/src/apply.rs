@@ -92,7 +92,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn is_module(&self, file: u32, expr: &Expr) -> bool {
+    pub fn is_module(&self, file: u32, expr: &Expr) -> bool {
         as_name(expr).is_some_and(|n| matches!(self.lookup(file, &n.name), Some(Entity::Module(_))))
     }
 

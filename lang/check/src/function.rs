@@ -7,6 +7,7 @@ use crate::hir::{
 use crate::layers::LayerNames;
 use crate::scope::{Checker, with_near};
 use crate::statics::{Names, Ty, Typed};
+use crate::tests_block::Hoist;
 use crate::types::{is_scalar, same_axis, scalar};
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{DType, Span};
@@ -33,6 +34,8 @@ pub(crate) struct FnCx {
     /// What is known to hold here, from the branches of `if`.
     pub conditions: Vec<Static>,
     pub mixed: Vec<(Sym, Span)>,
+    /// For the body of a test.
+    pub test: Option<Hoist>,
 }
 
 /// The value of an expression.
@@ -81,6 +84,7 @@ impl<'a> Checker<'a> {
             used: HashSet::new(),
             conditions: Vec::new(),
             mixed: Vec::new(),
+            test: None,
         }
     }
 
@@ -129,7 +133,7 @@ impl<'a> Checker<'a> {
         (lets, value)
     }
 
-    fn bind(&mut self, cx: &mut FnCx, bind: &'a ast::Bind) -> Option<Let> {
+    pub fn bind(&mut self, cx: &mut FnCx, bind: &'a ast::Bind) -> Option<Let> {
         let value = self.value(cx, &bind.value);
         let value = value.and_then(|v| self.as_tensor(v));
         match &bind.pattern {
@@ -180,7 +184,7 @@ impl<'a> Checker<'a> {
         None
     }
 
-    fn new_local(
+    pub fn new_local(
         &mut self,
         cx: &mut FnCx,
         name: &Ident,
@@ -338,6 +342,10 @@ impl<'a> Checker<'a> {
             let state = &self.state.layers[layer];
             all.extend(state.weights.iter().map(|w| w.name.clone()));
             all.extend(state.subs.iter().map(|s| s.name.clone()));
+        }
+        if let Some(test) = &cx.test {
+            all.extend(test.things.keys().cloned());
+            all.extend(self.test_prelude.names.iter().map(|n| n.0.clone()));
         }
         all.sort_unstable();
         let mut all: Vec<&str> = all.iter().map(String::as_str).collect();

@@ -16,6 +16,7 @@ mod expr;
 mod instance;
 mod mesh;
 mod statics;
+mod test;
 mod windows;
 
 use monarch_diagnostic::{Diagnostic, Sources};
@@ -28,6 +29,7 @@ pub use expr::*;
 pub use instance::*;
 pub use mesh::*;
 pub use statics::*;
+pub use test::*;
 pub use windows::*;
 
 /// A program that can be planned.
@@ -48,6 +50,8 @@ pub struct Program {
     pub settings: Vec<Setting>,
     /// What a run would have to ignore: see [`crate::run_gate`].
     pub not_run_yet: Vec<Diagnostic>,
+    /// `test` blocks, in the order of the text.
+    pub tests: Vec<Test>,
     /// Hashes that files must have; see [`crate::pins::verify`].
     pub pins: Vec<Pin>,
 }

@@ -51,6 +51,9 @@ impl Checker<'_> {
         args: &[Arg],
         span: Span,
     ) -> Option<Val> {
+        if let Some(found) = self.test_call(cx, callee, &first, args, span) {
+            return found;
+        }
         if let ast::ExprKind::Index(base, index) = &callee.kind
             && let IndexKind::Einops(pattern) = &index.kind
             && let Some(name) = as_name(base)

@@ -3,7 +3,6 @@
 use crate::params::ParamKind;
 use crate::registry::{LIMIT, SWEEP};
 use crate::scope::{Checker, Entity, In, with_near};
-use crate::statics::{Names, Ty};
 use monarch_diagnostic::{Diagnostic, suggest};
 use monarch_syntax::ast::{self, EntryKind, Expr, ExprKind, Ident};
 
@@ -270,9 +269,4 @@ fn entry_span(kind: &EntryKind) -> Option<monarch_graph::Span> {
         EntryKind::Weight(w) => Some(w.name.span),
         EntryKind::Assign(_) | EntryKind::Broken(_) => None,
     }
-}
-
-/// A number or condition of a test, by the rules of the top level.
-pub(crate) fn top_value(checker: &mut Checker<'_>, file: u32, expr: &Expr) -> Option<Ty> {
-    checker.fixed(&Names::top(file), expr).map(|t| t.ty)
 }

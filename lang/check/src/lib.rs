@@ -63,6 +63,8 @@ mod sources;
 mod splits;
 mod state;
 mod statics;
+mod test_calls;
+mod test_values;
 mod tests_block;
 mod train;
 mod typed;
@@ -217,7 +219,7 @@ impl<'a> Checker<'a> {
         self.check_layouts();
         let job = self.check_trains();
         self.check_sweeps();
-        self.check_tests();
+        let tests = self.check_tests(clusters.as_deref().unwrap_or(&[]));
         self.unused();
         if !self.trains.is_empty() && job.is_none() {
             return None;
@@ -232,6 +234,7 @@ impl<'a> Checker<'a> {
             job,
             settings: std::mem::take(&mut self.state.settings),
             not_run_yet: self.gate(),
+            tests,
             pins: std::mem::take(&mut self.state.pins),
         })
     }

@@ -308,7 +308,7 @@ impl Checker<'_> {
         }
     }
 
-    fn cannot_combine(
+    pub fn cannot_combine(
         &mut self,
         op: StaticOp,
         at: Span,

@@ -13,6 +13,7 @@ mod layout;
 mod mixing;
 mod objective;
 mod ops;
+mod single;
 mod statics;
 mod trace;
 
@@ -25,6 +26,7 @@ use std::collections::BTreeMap;
 
 pub use mixing::refuse_mixing;
 pub use objective::{LoweredProgram, lower_objectives, remap, results};
+pub use single::{Single, lengths, single};
 pub(crate) use trace::{Call, Trace, lower_traced};
 
 /// What a program is lowered for: dropout is only there in training.
@@ -58,12 +60,15 @@ impl From<BuildError> for Diagnostic {
 /// Lowers functions into one graph.
 pub(crate) struct Lowerer<'a> {
     program: &'a hir::Program,
-    job: &'a hir::Job,
+    /// None for an expression of a test.
+    job: Option<&'a hir::Job>,
     b: Builder,
     /// Columns read so far, in the order of their numbers.
     columns: Vec<Column>,
     column_nodes: BTreeMap<String, NodeId>,
-    weight_nodes: BTreeMap<u32, NodeId>,
+    weight_nodes: BTreeMap<(hir::ModelId, u32), NodeId>,
+    /// Weights read so far, where there is no job whose model numbers them.
+    used: Vec<(hir::ModelId, u32)>,
     mode: Mode,
     /// Dropouts met so far.
     dropouts: u32,
@@ -92,6 +97,10 @@ impl Frame<'_> {
 
 impl<'a> Lowerer<'a> {
     pub(crate) fn new(program: &'a hir::Program, job: &'a hir::Job, mode: Mode) -> Lowerer<'a> {
+        Lowerer::over(program, Some(job), mode)
+    }
+
+    fn over(program: &'a hir::Program, job: Option<&'a hir::Job>, mode: Mode) -> Lowerer<'a> {
         Lowerer {
             program,
             job,
@@ -99,6 +108,7 @@ impl<'a> Lowerer<'a> {
             columns: Vec::new(),
             column_nodes: BTreeMap::new(),
             weight_nodes: BTreeMap::new(),
+            used: Vec::new(),
             mode,
             dropouts: 0,
             trace: None,
@@ -110,7 +120,7 @@ impl<'a> Lowerer<'a> {
         if let Some(&node) = self.column_nodes.get(name) {
             return Ok(node);
         }
-        let found = self.job.columns.iter().find(|c| c.name == name);
+        let found = self.job.and_then(|job| job.columns.iter().find(|c| c.name == name));
         let column = found.ok_or_else(|| internal(span, format!("no column `{name}`")))?;
         let mut dims = vec![Dim::samples()];
         dims.extend(column.shape.iter().map(|&n| Dim::fixed(n)));
@@ -133,15 +143,20 @@ impl<'a> Lowerer<'a> {
 
     /// The node of a weight of the model.
     fn numbered_weight(&mut self, frame: &Frame, number: u32, span: Span) -> Result<NodeId> {
-        if let Some(&node) = self.weight_nodes.get(&number) {
+        if let Some(&node) = self.weight_nodes.get(&(frame.model, number)) {
             return Ok(node);
         }
         let model = self.program.model(frame.model);
         let found = model.and_then(|m| m.weights.get(number as usize));
         let weight = found.ok_or_else(|| internal(span, "this weight has no number"))?;
         self.b.at(weight.span);
-        let node = self.b.weight(number, &weight.shape)?;
-        self.weight_nodes.insert(number, node);
+        let place = match self.job {
+            Some(_) => number,
+            None => self.used.len() as u32,
+        };
+        let node = self.b.weight(place, &weight.shape)?;
+        self.used.push((frame.model, number));
+        self.weight_nodes.insert((frame.model, number), node);
         Ok(node)
     }
 
@@ -151,7 +166,7 @@ impl<'a> Lowerer<'a> {
         for param in &function.params {
             args.push(self.column(&param.name, param.span)?);
         }
-        let model = self.job.model;
+        let model = self.job.ok_or_else(|| internal(function.span, "there is no job"))?.model;
         let known = |_: hir::Sym| None;
         let aliases = trace::Aliases::new();
         self.enter(function, None, model, function.symbols.len(), &known, &args, aliases)
@@ -279,7 +294,8 @@ impl<'a> Lowerer<'a> {
             return Ok(());
         }
         let title = format!("this model has more than {MAX_OPERATIONS} operations");
-        let model = self.program.model(self.job.model).map_or(span, |m| m.span);
+        let model = self.job.and_then(|job| self.program.model(job.model));
+        let model = model.map_or(span, |m| m.span);
         Err(Diagnostic::error("M0403", title)
             .label(model, "counted over all its layers")
             .label(span, "the first one too many")
@@ -288,7 +304,8 @@ impl<'a> Lowerer<'a> {
 
     /// Sizes are the program's to choose, so their products are watched.
     fn fits_a_machine(&self, node: NodeId, span: Span) -> Result<()> {
-        let samples = self.job.batch.div_ceil(u64::from(self.job.shards.max(1))).max(1);
+        let per_shard = |job: &hir::Job| job.batch.div_ceil(u64::from(job.shards.max(1))).max(1);
+        let samples = self.job.map_or(1, per_shard);
         let shape = self.b.shape(node);
         let mut elements = Some(1u64);
         for dim in &shape.0 {
@@ -331,7 +348,7 @@ impl<'a> Lowerer<'a> {
     fn model(&mut self, model: hir::ModelId, args: &[NodeId], span: Span) -> Result<NodeId> {
         let found = self.program.model(model);
         let found = found.ok_or_else(|| internal(span, "this model does not exist"))?;
-        if model != self.job.model {
+        if self.job.is_some_and(|job| job.model != model) {
             return Err(internal(span, format!("`{}` is not the job's model", found.name)));
         }
         self.call(model, &found.root, args, span, trace::Aliases::new())
