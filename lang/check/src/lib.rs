@@ -79,7 +79,7 @@ use monarch_diagnostic::{Diagnostic, Sources};
 use monarch_graph::Span;
 pub use params::ParamHelp;
 use scope::{Checker, Lazy};
-pub use statics::show;
+pub use statics::{arithmetic, show};
 use std::collections::HashSet;
 pub use world::{RecordFacts, TensorFact, TextFacts, World, WorldError};
 

@@ -444,6 +444,18 @@ impl Checker<'_> {
     }
 }
 
+/// An operator on two values that are known, units included: like units add, numbers scale.
+///
+/// # Errors
+/// A text that says why there is no value.
+pub fn arithmetic(op: StaticOp, a: &Value, b: &Value) -> Result<Value, crate::hir::EvalError> {
+    match (a, b) {
+        (Value::Quantity(_), _) | (_, Value::Quantity(_)) => quantities(op, a, b)
+            .ok_or_else(|| crate::hir::EvalError("these do not go together".into())),
+        _ => op.apply(a, b),
+    }
+}
+
 /// Constants inside are worked out.
 fn fold(typed: Typed) -> Typed {
     let done = match &typed.value {

@@ -270,9 +270,15 @@ impl Checker<'_> {
         span: Span,
     ) -> Option<test_values::Val> {
         let op = self.test_op_id(callee)?;
-        let matched = self.match_op(op, span, args, 0)?;
-        let fields: Vec<Ident> = self.ops[op].ast.fields.iter().map(|f| f.name.clone()).collect();
         let fit = self.op_result(op) == Some("fitted");
+        let thing = |result| match fit {
+            true => test_values::Val::Thing(Thing::Fitted(result), span),
+            false => test_values::Val::Thing(Thing::Planned(result), span),
+        };
+        // What is wrong here is no reason to be silent about what is asked of the result.
+        let broken = || Some(thing(ResultId(u32::MAX)));
+        let Some(matched) = self.match_op(op, span, args, 0) else { return broken() };
+        let fields: Vec<Ident> = self.ops[op].ast.fields.iter().map(|f| f.name.clone()).collect();
         let (mut steps, mut batches, mut fine) = (0, None, true);
         let mut lengths = Vec::new();
         for (field, arg) in fields.iter().zip(matched) {
@@ -290,17 +296,16 @@ impl Checker<'_> {
             fine &= found.is_some();
         }
         if !fine {
-            return None;
+            return broken();
         }
         let test = cx.test.as_mut()?;
         let result = ResultId(test.results);
         test.results += 1;
-        let (step, thing) = match fit {
-            true => (TestStep::Fit { result, steps, batches, span }, Thing::Fitted(result)),
-            false => (TestStep::Plan { result, lengths, span }, Thing::Planned(result)),
-        };
-        cx.step(step);
-        Some(test_values::Val::Thing(thing, span))
+        cx.step(match fit {
+            true => TestStep::Fit { result, steps, batches, span },
+            false => TestStep::Plan { result, lengths, span },
+        });
+        Some(thing(result))
     }
 
     fn train_arg(&mut self, file: u32, expr: &ast::Expr) -> Option<()> {

@@ -220,7 +220,7 @@ impl Checker<'_> {
             (Thing::Memory(r), part) if part_of(part).is_some() => {
                 measured(*r, Measure::Memory(part_of(part)?), bytes)
             }
-            (Thing::Cluster(id), "device") => self.device(cx, *id, member).and_then(thing),
+            (Thing::Cluster(id), "device") => self.declared_device(cx, *id, member).and_then(thing),
             (Thing::Device(id), "memory") => number(NumberKind::DeviceMemory(*id), bytes),
             (Thing::Device(id), "count") => {
                 let device = cx.test.as_ref()?.clusters.get(*id)?.device.as_ref()?;
@@ -240,7 +240,7 @@ impl Checker<'_> {
         self.report(with_near(d, member, base.members().iter().copied(), "it has"));
     }
 
-    fn device(&mut self, cx: &FnCx, id: usize, member: &Ident) -> Option<Thing> {
+    fn declared_device(&mut self, cx: &FnCx, id: usize, member: &Ident) -> Option<Thing> {
         let cluster = cx.test.as_ref()?.clusters.get(id)?;
         if cluster.device.is_some() {
             return Some(Thing::Device(id));

@@ -61,7 +61,9 @@ impl<'a> Checker<'a> {
         cx.test = Some(Hoist { clusters: clusters.to_vec(), ..Hoist::default() });
         let code_known = ast.rejects.as_ref().map(|code| self.known_code(code));
         let before = self.diagnostics.len();
-        let fine = self.test_body(&mut cx, ast);
+        let mut fine = self.test_body(&mut cx, ast);
+        let said = self.diagnostics.get(before..).unwrap_or(&[]);
+        fine &= !said.iter().any(Diagnostic::is_error);
         let hoist = cx.test.take().unwrap_or_default();
         let asserts = hoist.steps.iter().any(|s| matches!(s, TestStep::Assert { .. }));
         let rejects = ast.rejects.as_ref().map(|code| {

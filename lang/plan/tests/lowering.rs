@@ -111,6 +111,7 @@ fn program(columns: &[(DType, &[u64])], result: Expr, weight: Option<Expr>) -> P
         layers: vec![],
         models: vec![Model { name: "m".into(), span, root, weights: vec![] }],
         clusters: vec![],
+        tests: Vec::new(),
         layouts: vec![],
         job: Some(job),
         settings: vec![],

@@ -7,6 +7,7 @@
 pub mod engine;
 pub mod front;
 pub mod launch;
+pub mod prove;
 pub mod resume;
 pub mod run_id;
 pub mod saved;

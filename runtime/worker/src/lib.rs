@@ -30,6 +30,7 @@ mod update;
 
 pub use error::WorkerError;
 pub use link::{ControlLink, Received};
+pub use model::initial_weights;
 pub use peers::PeerSettings;
 pub use remote::connect;
 pub use run::{Config, run};

@@ -31,36 +31,7 @@ impl Model {
     /// The plan's initial values, and an optimizer that has seen nothing.
     pub(crate) fn init(plan: &Plan) -> Result<Model, WorkerError> {
         let mut state = State::zeros(plan, INIT)?;
-        let mut files: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
-        for (i, weight) in plan.weights.iter().enumerate() {
-            let out = state.weights.get_mut(i);
-            if let Init::File { path, name, .. } = &weight.init {
-                files.entry(path).or_default().push((i, name));
-            } else if init::fill(&weight.init, plan.seed, &weight.name, &weight.shape, out).is_err()
-            {
-                let what = format!("`{}` has no initial values", weight.name);
-                return Err(WorkerError::setup(INIT, what));
-            }
-        }
-        for (path, wanted) in files {
-            let names: Vec<&str> = wanted.iter().map(|(_, name)| *name).collect();
-            let tensors = load_file_tensors(Path::new(path), &names);
-            let tensors = tensors.map_err(|e| WorkerError::setup(INIT, e))?;
-            for ((i, name), tensor) in wanted.into_iter().zip(tensors) {
-                let weight = plan.weights.get(i);
-                let turned = match weight.map(|w| &w.init) {
-                    Some(Init::File { transpose: true, .. }) => transposed(tensor),
-                    _ => tensor,
-                };
-                put(INIT, name, weight, &turned, state.weights.get_mut(i))?;
-            }
-        }
-        for (i, weight) in plan.weights.iter().enumerate() {
-            if weight.stored != Float::F32 {
-                let values = state.weights.get_mut(i).iter_mut();
-                values.for_each(|x| *x = weight.stored.round(*x));
-            }
-        }
+        fill_initial(&plan.weights, plan.seed, &mut state.weights)?;
         Ok(Model { state: RwLock::new(state) })
     }
 
@@ -157,6 +128,51 @@ impl Snapshot {
         };
         values.map(Vec::as_slice)
     }
+}
+
+/// The initial values of these weights, on this machine: functions of the seed and their names, or
+/// what their files hold.
+///
+/// # Errors
+/// [`WorkerError`] when memory or a file is missing, or a file holds something else.
+pub fn initial_weights(weights: &[Weight], seed: u64) -> Result<Weights, WorkerError> {
+    let mut out = Weights::new(weights.iter().map(Weight::elements))
+        .map_err(|e| WorkerError::setup(INIT, e))?;
+    fill_initial(weights, seed, &mut out)?;
+    Ok(out)
+}
+
+fn fill_initial(weights: &[Weight], seed: u64, values: &mut Weights) -> Result<(), WorkerError> {
+    let mut files: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
+    for (i, weight) in weights.iter().enumerate() {
+        let out = values.get_mut(i);
+        if let Init::File { path, name, .. } = &weight.init {
+            files.entry(path).or_default().push((i, name));
+        } else if init::fill(&weight.init, seed, &weight.name, &weight.shape, out).is_err() {
+            let what = format!("`{}` has no initial values", weight.name);
+            return Err(WorkerError::setup(INIT, what));
+        }
+    }
+    for (path, wanted) in files {
+        let names: Vec<&str> = wanted.iter().map(|(_, name)| *name).collect();
+        let tensors = load_file_tensors(Path::new(path), &names);
+        let tensors = tensors.map_err(|e| WorkerError::setup(INIT, e))?;
+        for ((i, name), tensor) in wanted.into_iter().zip(tensors) {
+            let weight = weights.get(i);
+            let turned = match weight.map(|w| &w.init) {
+                Some(Init::File { transpose: true, .. }) => transposed(tensor),
+                _ => tensor,
+            };
+            put(INIT, name, weight, &turned, values.get_mut(i))?;
+        }
+    }
+    for (i, weight) in weights.iter().enumerate() {
+        if weight.stored != Float::F32 {
+            let values = values.get_mut(i).iter_mut();
+            values.for_each(|x| *x = weight.stored.round(*x));
+        }
+    }
+    Ok(())
 }
 
 impl State {

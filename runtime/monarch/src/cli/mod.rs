@@ -19,6 +19,7 @@ mod progress;
 mod run;
 mod show;
 mod signals;
+mod test;
 mod verbs;
 mod worker;
 
@@ -128,14 +129,14 @@ fn unknown_verb(word: &str) -> String {
     format!("monarch: there is no verb `{word}`; {near}")
 }
 
-/// The value of an option that is a text.
+/// The value of an option that is a text; None too where the verb has no such option.
 fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
-    matches.get_one::<String>(name).map(String::as_str)
+    matches.try_get_one::<String>(name).ok().flatten().map(String::as_str)
 }
 
-/// The value of an option that is a number.
+/// The value of an option that is a number, likewise.
 fn number(matches: &ArgMatches, name: &str) -> Option<u32> {
-    matches.get_one::<u32>(name).copied()
+    matches.try_get_one::<u32>(name).ok().flatten().copied()
 }
 
 #[cfg(test)]

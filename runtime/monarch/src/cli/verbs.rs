@@ -1,6 +1,6 @@
 //! The table of verbs, and the command that is made of it.
 
-use super::{Failure, args, bench, check, explain, fmt, key, lsp, new, plan, run, show, worker};
+use super::{Failure, args};
 use clap::{ArgMatches, Command};
 use monarch_check::ParamHelp;
 
@@ -63,17 +63,18 @@ impl Group {
 
 /// All verbs, in the order of `monarch --help`.
 pub const VERBS: &[Verb] = &[
-    new::VERB,
-    check::VERB,
-    fmt::VERB,
-    explain::VERB,
-    show::VERB,
-    lsp::VERB,
-    plan::VERB,
-    run::VERB,
-    worker::VERB,
-    key::VERB,
-    bench::VERB,
+    super::new::VERB,
+    super::check::VERB,
+    super::fmt::VERB,
+    super::explain::VERB,
+    super::show::VERB,
+    super::lsp::VERB,
+    super::plan::VERB,
+    super::test::VERB,
+    super::run::VERB,
+    super::worker::VERB,
+    super::key::VERB,
+    super::bench::VERB,
 ];
 
 /// The verb of this name.
