@@ -16,6 +16,7 @@ mod expr;
 mod instance;
 mod mesh;
 mod statics;
+mod sweep;
 mod test;
 mod windows;
 
@@ -29,6 +30,7 @@ pub use expr::*;
 pub use instance::*;
 pub use mesh::*;
 pub use statics::*;
+pub use sweep::*;
 pub use test::*;
 pub use windows::*;
 
@@ -52,6 +54,8 @@ pub struct Program {
     pub not_run_yet: Vec<Diagnostic>,
     /// `test` blocks, in the order of the text.
     pub tests: Vec<Test>,
+    /// `sweep` blocks of the job, in the order of the text.
+    pub sweeps: Vec<Sweep>,
     /// Hashes that files must have; see [`crate::pins::verify`].
     pub pins: Vec<Pin>,
 }

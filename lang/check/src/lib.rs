@@ -63,6 +63,7 @@ mod sources;
 mod splits;
 mod state;
 mod statics;
+mod sweeps;
 mod test_calls;
 mod test_values;
 mod tests_block;
@@ -218,7 +219,7 @@ impl<'a> Checker<'a> {
         let clusters = self.check_clusters();
         self.check_layouts();
         let job = self.check_trains();
-        self.check_sweeps();
+        let sweeps = self.check_sweeps();
         let tests = self.check_tests(clusters.as_deref().unwrap_or(&[]));
         self.unused();
         if !self.trains.is_empty() && job.is_none() {
@@ -235,6 +236,7 @@ impl<'a> Checker<'a> {
             settings: std::mem::take(&mut self.state.settings),
             not_run_yet: self.gate(),
             tests,
+            sweeps,
             pins: std::mem::take(&mut self.state.pins),
         })
     }

@@ -344,7 +344,13 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn check_range(&mut self, file: u32, ast: &ast::Param, value: &Value, at: Span) -> Option<()> {
+    pub fn check_range(
+        &mut self,
+        file: u32,
+        ast: &ast::Param,
+        value: &Value,
+        at: Span,
+    ) -> Option<()> {
         let Some(range) = &ast.range else { return Some(()) };
         let names = Names::top(file);
         if let ExprKind::Binary(BinaryOp::Range, _, low, high) = &range.kind {

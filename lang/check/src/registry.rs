@@ -347,7 +347,12 @@ pub const SWEEP: BlockDoc = plain(
     "sweep",
     "Many runs: a product of params.",
     &[
-        value("pick", "min(metric) or max(metric)", None, "Which trial is best."),
+        value(
+            "pick",
+            "min(metric) or max(metric)",
+            Some("min(eval.loss)"),
+            "Which is best, by its end.",
+        ),
         value("limit", "trials, time, each", None, "When to stop."),
     ],
 );

@@ -89,6 +89,7 @@ pub(crate) const UNITS: &[(&str, Unit, f64)] = &[
     ("batches", Unit::Batches, 1.0),
     ("checkpoint", Unit::Checkpoints, 1.0),
     ("checkpoints", Unit::Checkpoints, 1.0),
+    ("bytes/s", Unit::BytesPerSecond, 1.0),
     ("kB/s", Unit::BytesPerSecond, 1e3),
     ("MB/s", Unit::BytesPerSecond, 1e6),
     ("GB/s", Unit::BytesPerSecond, 1e9),

@@ -176,7 +176,6 @@ const PAGES: &[Page] = pages! {
     "M0805" "A setting that changes nothing"
     "M0806" "Layers of a model that is not trained here"
     "M0850" "A plan that is not the saved one"
-    "M0902" "Sweeps are checked and not carried out yet"
     "M0906" "Not carried out yet"
     "M1001" "An assertion that does not hold"
     "M1002" "A test that is not refused as it says"

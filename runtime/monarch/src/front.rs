@@ -158,6 +158,18 @@ pub fn is_declared(path: &Path, given: &[(String, String)], reserved: &[&str]) -
     check(path, given, reserved).program.as_ref().is_some_and(mesh::is_declared)
 }
 
+/// What tests need of a program: all that it names if one of them trains (`runs` says so), else
+/// facts that the check knows.
+pub fn for_tests(
+    checked: Checked,
+    runs: impl FnOnce(&hir::Program) -> bool,
+) -> Result<(hir::Program, Findings), Findings> {
+    match checked.program.as_ref().is_some_and(runs) {
+        true => complete(checked),
+        false => declared_program(checked),
+    }
+}
+
 /// What a plan for declared devices needs: facts that the check knows. Data and weights that are
 /// elsewhere stay notes.
 fn declared_program(checked: Checked) -> Result<(hir::Program, Findings), Findings> {

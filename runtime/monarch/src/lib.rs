@@ -10,6 +10,7 @@ pub mod launch;
 pub mod prove;
 pub mod resume;
 pub mod run_id;
+pub mod sweep;
 pub mod saved;
 pub mod world;
 

@@ -3,10 +3,10 @@
 use crate::calls::{as_name, bare};
 use crate::globs::{self, Near};
 use crate::hir::{Instance, Mesh, MeshAxis, Pipeline, PipelineSchedule, Recompute};
-use crate::later::path_of;
 use crate::registry::{PIPELINE, SCHEDULES};
 use crate::scope::{Checker, Entity};
 use crate::settings::Settings;
+use crate::sweeps::path_of;
 use monarch_diagnostic::{Diagnostic, suggest};
 use monarch_graph::Span;
 use monarch_syntax::ast::{self, EntryKind, Expr, ExprKind, Ident};

@@ -34,6 +34,7 @@ pub fn single(program: &hir::Program, locals: &[hir::Local], expr: &hir::Expr) -
         model: hir::ModelId(0),
         symbols: Vec::new(),
         locals: vec![None; locals.len()],
+        aliases: super::trace::Aliases::new(),
     };
     for id in &read {
         let local = locals.get(id.0 as usize);

@@ -19,6 +19,7 @@ mod progress;
 mod run;
 mod show;
 mod signals;
+mod sweep;
 mod test;
 mod verbs;
 mod worker;

@@ -175,14 +175,19 @@ fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<(RunConfig, Claim
     let mut config = job.run_config(id, run_dir, workers);
     config.network = Some(network);
     config.threads = threads;
-    config.transport = match text(matches, "transport") {
-        Some("shm") => Transport::SharedMemory,
-        Some("quic") => Transport::Quic,
-        _ => Transport::Auto,
-    };
+    config.transport = transport(matches);
     config.trace_steps = trace_steps;
     config.resume = resume;
     Ok((config, claim))
+}
+
+/// `--transport`
+pub(super) fn transport(matches: &ArgMatches) -> Transport {
+    match text(matches, "transport") {
+        Some("shm") => Transport::SharedMemory,
+        Some("quic") => Transport::Quic,
+        _ => Transport::Auto,
+    }
 }
 
 /// Steps to trace, of which the run must have at least one.
@@ -216,7 +221,7 @@ fn idle_threads(threads: Option<u32>, shards: u32, workers: u32) -> Option<Strin
     ))
 }
 
-fn network(matches: &ArgMatches, job: &Job) -> Result<Network, Failure> {
+pub(super) fn network(matches: &ArgMatches, job: &Job) -> Result<Network, Failure> {
     let cluster = job.cluster();
     let listen = text(matches, "listen").or(cluster.and_then(|c| c.listen.as_deref()));
     let declared = cluster.and_then(|c| c.key.clone());

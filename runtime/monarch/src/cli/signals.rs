@@ -3,6 +3,7 @@
 use monarch_controller::{ControlHandle, ControlRequest};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One stroke may reach this process twice, once by itself and once as a member of its group
@@ -32,6 +33,54 @@ pub fn listen(handle: ControlHandle) -> std::io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Signals for runs one after another: each goes to the run at hand.
+pub struct Ears(Arc<Mutex<Heard>>);
+
+#[derive(Default)]
+struct Heard {
+    run: Option<ControlHandle>,
+    any: bool,
+}
+
+impl Ears {
+    /// From now on signals no longer end the process.
+    pub fn open() -> std::io::Result<Ears> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let shared = heard.clone();
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            let mut strokes = Strokes::default();
+            for signal in signals.forever() {
+                match strokes.take(signal, Instant::now()) {
+                    Stroke::First => {}
+                    Stroke::Again => super::progress::eprint_line("stopping now"),
+                    Stroke::Echo => continue,
+                }
+                let mut heard = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                heard.any = true;
+                if let Some(run) = &heard.run {
+                    run.send(ControlRequest::Interrupt);
+                }
+            }
+        })?;
+        Ok(Ears(heard))
+    }
+
+    /// Signals go to this run from now on, if there is one; it gets those that came before it.
+    pub fn turn_to(&self, run: Option<ControlHandle>) {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (true, Some(run)) = (heard.any, &run) {
+            run.send(ControlRequest::Interrupt);
+        }
+        heard.run = run;
+    }
+
+    /// Whether there was any signal yet.
+    pub fn heard(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).any
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use clap::{ArgMatches, Command};
 use monarch::front::{self, Findings};
 use monarch::prove::{self, Verdict};
 use monarch_check::ParamHelp;
-use monarch_check::hir::{Program, Test};
+use monarch_check::hir::{Program, Test, TestStep};
 use monarch_diagnostic::suggest;
 use monarch_plan::Facts;
 use serde_json::{Value, json};
@@ -38,10 +38,15 @@ fn test(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let path = text(matches, "program").unwrap_or_default();
     let given = args::overrides(matches, params);
     let checked = front::check(Path::new(path), &given, args::reserved());
-    let findings = Findings { diagnostics: checked.diagnostics, sources: checked.sources };
-    let Some(program) = checked.program else { return Err(out::wrong_program(&findings, json)) };
+    let filter = text(matches, "filter");
+    let trains = |p: &Program| {
+        let chosen = p.tests.iter().filter(|t| filter.is_none_or(|f| t.name.contains(f)));
+        chosen.flat_map(|t| &t.steps).any(|step| matches!(step, TestStep::Fit { .. }))
+    };
+    let (program, findings) =
+        front::for_tests(checked, trains).map_err(|f| out::wrong_program(&f, json))?;
     out::findings(&findings, json)?;
-    let chosen = chosen(&program, path, text(matches, "filter"))?;
+    let chosen = chosen(&program, path, filter)?;
     let facts = facts(&program);
     let (mut passed, mut failed) = (0, 0);
     for test in chosen {

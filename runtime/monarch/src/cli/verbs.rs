@@ -72,6 +72,7 @@ pub const VERBS: &[Verb] = &[
     super::plan::VERB,
     super::test::VERB,
     super::run::VERB,
+    super::sweep::VERB,
     super::worker::VERB,
     super::key::VERB,
     super::bench::VERB,

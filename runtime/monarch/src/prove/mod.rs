@@ -11,9 +11,11 @@ mod tensor;
 
 use crate::front::Findings;
 use fit::Fitted;
-use monarch_check::hir::{Program, Test, TestStep};
+use monarch_check::hir::{MeshAxis, Program, Test, TestStep};
 use monarch_check::run_gate;
-use monarch_diagnostic::{Diagnostic, Severity};
+use monarch_diagnostic::Diagnostic;
+use monarch_graph::Span;
+use monarch_plan::mesh::{self, MeshReport, Wish};
 use monarch_plan::{Facts, Report};
 use tensor::Tensors;
 
@@ -28,7 +30,10 @@ pub enum Verdict {
 /// What `fit` or `plan` gave.
 enum Found {
     Fitted(Fitted),
-    Planned(Box<Report>),
+    /// For workers of this machine and others.
+    Workers(Box<Report>),
+    /// For declared devices.
+    Devices(Box<MeshReport>),
 }
 
 /// Why a test goes no further.
@@ -130,13 +135,8 @@ impl<'a> Prover<'a> {
                 self.keep(result.0, Found::Fitted(fitted));
             }
             TestStep::Plan { result, lengths, span } => {
-                if let Some((axis, _)) = lengths.first() {
-                    let title = format!("this job has no mesh with an axis `{}`", axis.name());
-                    let d = Diagnostic::error("M1005", title).label(*span, "planned here");
-                    return Err(d.help("`train name on plan` says which mesh it is for").into());
-                }
-                let (_, report) = self.plan()?;
-                self.keep(result.0, Found::Planned(Box::new(report)));
+                let found = self.figures(lengths, *span)?;
+                self.keep(result.0, found);
             }
             TestStep::Assert { holds, span } => self.claim(holds, *span)?,
             tensor => self.tensors.step(tensor)?,
@@ -150,11 +150,29 @@ impl<'a> Prover<'a> {
         }
     }
 
+    /// `plan(job, pp = 64)`
+    fn figures(&self, lengths: &[(MeshAxis, u32)], span: Span) -> Result<Found> {
+        if mesh::is_declared(self.program) {
+            let wish = Wish { axes: lengths.to_vec(), ..Wish::default() };
+            let (report, found) = mesh::plan(self.program, &wish);
+            return report.map(|r| Found::Devices(Box::new(r))).ok_or_else(|| refused(found));
+        }
+        if let Some((axis, _)) = lengths.first() {
+            let title = format!("this job has no mesh with an axis `{}`", axis.name());
+            let d = Diagnostic::error("M1005", title).label(span, "planned here");
+            return Err(d.help("`train name on plan` says which mesh it is for").into());
+        }
+        Ok(Found::Workers(Box::new(self.plan()?.1)))
+    }
+
     fn plan(&self) -> Result<(monarch_graph::Plan, Report)> {
         let (planned, found) = monarch_plan::plan(self.program, self.facts);
-        let errors = found.into_iter().filter(|d| d.severity == Severity::Error);
-        planned.ok_or_else(|| Stop::Refused(errors.collect()))
+        planned.ok_or_else(|| refused(found))
     }
+}
+
+fn refused(found: Vec<Diagnostic>) -> Stop {
+    Stop::Refused(found.into_iter().filter(Diagnostic::is_error).collect())
 }
 
 /// The diagnostics of a test that failed, with the texts that they point into.

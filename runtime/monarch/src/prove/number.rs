@@ -2,10 +2,11 @@
 
 use super::{Found, Prover, Result};
 use monarch_check::hir::{
-    Fold, Measure, MemoryPart, Number, NumberKind, Quantity, Series, StaticOp, Unit, Value,
+    Device, Fold, Measure, MemoryPart, Number, NumberKind, Quantity, Series, StaticOp, Unit, Value,
 };
 use monarch_diagnostic::Diagnostic;
 use monarch_plan::Report;
+use monarch_plan::mesh::{self, MeshReport, machines};
 
 impl Prover<'_> {
     /// The value of a number.
@@ -18,14 +19,16 @@ impl Prover<'_> {
                 let found = self.results.get(result.0 as usize).and_then(Option::as_ref);
                 let value = match found {
                     Some(Found::Fitted(fitted)) => measured(fitted, *what),
-                    Some(Found::Planned(report)) => planned(report, *what),
+                    Some(Found::Workers(report)) => planned(report, *what),
+                    Some(Found::Devices(report)) => declared(report, *what),
                     None => None,
                 };
                 value.ok_or_else(|| fail("there is no such figure of this result".into()))?
             }
             NumberKind::DeviceMemory(id) => {
                 let device = self.program.clusters.get(*id).and_then(|c| c.device.as_ref());
-                let bytes = device.and_then(|d| d.memory_bytes);
+                let table = |d: &Device| Some(machines::machine(&d.kind)?.memory);
+                let bytes = device.and_then(|d| d.memory_bytes.or_else(|| table(d)));
                 let bytes = bytes.ok_or_else(|| {
                     fail("how much memory this device has is not known".into())
                         .help("say it: `device = MI300X { memory = 192 GiB }`")
@@ -104,6 +107,25 @@ fn planned(report: &Report, what: Measure) -> Option<Value> {
         }
         Measure::Series(..) => return None,
     })
+}
+
+/// Figures of a plan for devices, by the names that the planner gives them.
+fn declared(report: &MeshReport, what: Measure) -> Option<Value> {
+    let path = match what {
+        Measure::Memory(part) => match part {
+            MemoryPart::Peak => "memory.peak",
+            MemoryPart::Weights => "memory.weights",
+            MemoryPart::Gradients => "memory.gradients",
+            MemoryPart::Optimizer => "memory.optimizer",
+            MemoryPart::Activations => "memory.activations",
+        },
+        Measure::Bubble => "bubble",
+        Measure::Devices => "devices",
+        Measure::Steps => "steps",
+        Measure::StepTime => "step_time",
+        Measure::Series(..) => return None,
+    };
+    mesh::what(report, path)
 }
 
 #[cfg(test)]
