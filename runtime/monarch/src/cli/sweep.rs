@@ -430,7 +430,7 @@ fn rows(ranked: &[&Trial], sweep: &Sweep, pick: &str) -> String {
         let mut row = vec![trial.number.to_string()];
         row.extend(trial.params.iter().map(|(_, v)| v.clone()));
         let number = |name: &str| match value(trial, name) {
-            Some(v) => metric("", v).trim().to_string(),
+            Some(v) => metric(name, v).trim_start_matches(name).trim().to_string(),
             None => "-".to_string(),
         };
         row.push(number(pick));

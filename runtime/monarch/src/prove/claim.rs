@@ -247,7 +247,11 @@ fn far((left, a): (&Expr, &Tensor), (right, b): (&Expr, &Tensor), within: f64) -
 
 fn shown(x: f64) -> String {
     match x != 0.0 && (x.abs() < 1e-3 || x.abs() >= 1e7) {
-        true => format!("{x:.3e}"),
+        true => {
+            let text = format!("{x:.3e}");
+            let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+            format!("{}e{exponent}", mantissa.trim_end_matches('0').trim_end_matches('.'))
+        }
         false => format!("{x:.6}").trim_end_matches('0').trim_end_matches('.').to_owned(),
     }
 }
@@ -293,5 +297,6 @@ mod tests {
         assert_eq!(shown(0.25), "0.25");
         assert_eq!(shown(1.2345e-6), "1.234e-6");
         assert_eq!(shown(0.0), "0");
+        assert_eq!(shown(1e-5), "1e-5");
     }
 }
