@@ -10,8 +10,8 @@ pub mod launch;
 pub mod prove;
 pub mod resume;
 pub mod run_id;
-pub mod sweep;
 pub mod saved;
+pub mod sweep;
 pub mod world;
 
 pub use engine::{Engine, EngineError, Flow};

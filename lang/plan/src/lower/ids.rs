@@ -15,11 +15,13 @@ impl Lowerer<'_> {
         let name = &column.name;
         let title =
             format!("ids of `{name}` go to {}, and there are {choices} to choose from", below - 1);
-        let model = self.program.model(self.job.model).map_or(span, |m| m.span);
+        // Columns without a job are tensors of a test, whose bounds nobody declares.
+        let Some(job) = self.job else { return Ok(()) };
+        let model = self.program.model(job.model).map_or(span, |m| m.span);
         Err(Diagnostic::error("M0321", title)
             .label(model, format!("has {choices}"))
             .label(column.span, format!("`{name}` has {below} different ids"))
-            .label(self.job.data.span, "this data set")
+            .label(job.data.span, "this data set")
             .help(format!("give the model {below} where it has {choices}")))
     }
 }
