@@ -292,7 +292,7 @@ impl Work<'_> {
         job: Job,
         ears: &signals::Ears,
     ) -> Result<(State, Option<Failure>), Failure> {
-        let here = program::local_workers(self.matches, job.cluster());
+        let here = program::local_workers(self.matches, &job.program);
         let threads = program::threads(self.matches, job.cluster());
         let network = network(self.matches, &job)?;
         let run_dir = job.run_dir(&format!("{}/{name}", self.id));
