@@ -129,6 +129,15 @@ fn schedule(schedule: &Schedule) -> String {
             Curve::Warmup { to } => format!("warmup to {to:e} in {steps} steps"),
             Curve::Linear { from, to } => format!("linear {from:e} to {to:e} in {steps} steps"),
             Curve::Cosine { from, to } => format!("cosine {from:e} to {to:e} in {steps} steps"),
+            Curve::Exponential { from, to } => {
+                format!("exponential {from:e} to {to:e} in {steps} steps")
+            }
+            Curve::Step { from, factor, every } => {
+                format!("{from:e} times {factor:e} every {every} steps, for {steps} steps")
+            }
+            Curve::InverseSqrt { from, after } => {
+                format!("inverse root from {from:e} after {after} steps, for {steps} steps")
+            }
         }
     };
     schedule.pieces.iter().map(piece).collect::<Vec<_>>().join(", then ")
