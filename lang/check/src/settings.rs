@@ -316,6 +316,29 @@ impl<'a> Checker<'a> {
         );
     }
 
+    /// Several missing settings of one block, as one mistake.
+    pub fn all_missing(
+        &mut self,
+        block: &ast::Block,
+        doc: &BlockDoc,
+        names: &[&str],
+        given: &Settings,
+    ) {
+        if given.broken {
+            return;
+        }
+        let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let Some((last, first)) = quoted.split_last() else { return };
+        let title = format!("this `{}` has no {} and no {last}", doc.name, first.join(", no "));
+        let at = block.name.as_ref().map_or(block.kind.span, |n| block.kind.span.to(n.span));
+        let help = format!("`monarch explain {}` says what each of them takes", doc.name);
+        self.report(
+            Diagnostic::error("M0109", title)
+                .label(at, if names.len() == 2 { "both are needed" } else { "all are needed" })
+                .help(help),
+        );
+    }
+
     /// A whole number from `least`.
     pub fn whole_setting(&mut self, file: u32, path: &str, expr: &Expr, least: i64) -> Option<u64> {
         match self.setting_value(file, path, expr)? {

@@ -134,13 +134,18 @@ impl<'a> Checker<'a> {
     /// All settings; reports what is missing.
     fn train_settings(&mut self, block: &'a ast::Block) -> Settings<'a> {
         let given = self.settings(&TRAIN, block.body.as_ref());
-        for name in ["model", "data", "optim", "batch", "until"] {
-            if !given.values.contains_key(name) {
-                self.missing(block, &TRAIN, name, &given);
-            }
-        }
+        let mut missing: Vec<&str> = ["model", "data", "optim", "batch", "until"]
+            .into_iter()
+            .filter(|name| !given.values.contains_key(name))
+            .collect();
         if given.functions.is_empty() {
-            self.missing(block, &TRAIN, "loss", &given);
+            missing.push("loss");
+        }
+        missing.retain(|name| !given.meant.contains(name));
+        match missing.as_slice() {
+            [] => {}
+            [name] => self.missing(block, &TRAIN, name, &given),
+            _ => self.all_missing(block, &TRAIN, &missing, &given),
         }
         self.remember_defaults(&TRAIN, "train", &given);
         given

@@ -73,6 +73,9 @@ const REVEALED: &[(&str, &str, &str)] = &[
     ("metrics_every.mon", "M0101", "*"),
     ("metrics_names.mon", "M0110", "*"),
     ("unit_wrong.mon", "M0103", "*"),
+    // A plan of many misspelt settings: with one of them right, the others are still missing.
+    ("mesh_axes.mon", "M0101", "*"),
+    ("plan_settings.mon", "M0101", "*"),
     // `2B` may be bytes or a count; the type of the param decides between its edits.
     ("unit_ambiguous.mon", "M0104", "*"),
 ];

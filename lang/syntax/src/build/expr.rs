@@ -336,6 +336,7 @@ impl<'t> Builder<'t> {
         let mut parts = Vec::with_capacity(3);
         let mut before = start;
         let mut after: &str = "if";
+        self.no_condition(&pair, start);
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::kw_if => {}
@@ -373,6 +374,22 @@ impl<'t> Builder<'t> {
                 Expr { span, kind: ExprKind::If(Box::new(If { condition, yes, no })) }
             }
             _ => broken(span),
+        }
+    }
+
+    /// In `if { a } else { b }` the first branch was read as the condition.
+    fn no_condition(&mut self, pair: &P<'t>, word: Span) {
+        let mut parts = pair.clone().into_inner().skip(1);
+        let (condition, branch) = (parts.next(), parts.next());
+        if let (Some(condition), Some(branch)) = (condition, branch)
+            && condition.as_str().starts_with('{')
+            && branch.as_rule() == Rule::no_branch
+        {
+            self.error(
+                Diagnostic::error("M0001", "this `if` has no condition")
+                    .label(word, "what decides belongs after it")
+                    .help("as in `if a == b { 1 } else { 2 }`"),
+            );
         }
     }
 
