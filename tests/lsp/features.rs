@@ -133,3 +133,23 @@ fn outline_references_and_fixing_all() {
     assert_eq!(actions.as_array().map(Vec::len), Some(1), "{actions:#}");
     assert_eq!(edited(&wrong, &actions[0]["edit"]["changes"][&uri]), text);
 }
+
+#[test]
+fn formatting_touches_only_what_changes() {
+    let mut client = Client::ready(json!({}));
+    let head = "param a: int = 1\n\nlayer A[D] {\n";
+    let tail = "  forward(x: [B, D]) -> [B, D] = x * w\n}\n\nmodel m = A[D = 3]\n";
+    let text = format!("{head}  w:[D]~ones   # \u{1f600}\n{tail}");
+    let uri = client.open("a.mon", &text);
+    let options = json!({"tabSize": 2, "insertSpaces": true});
+    let params = json!({"textDocument": {"uri": uri}, "options": options});
+    let edits = client.request("textDocument/formatting", params.clone())["result"].clone();
+    let formatted = edited(&text, &edits);
+    assert!(formatted.starts_with(head) && formatted.contains("  w: [D] ~ ones"), "{formatted}");
+    assert!(formatted.contains("# \u{1f600}\n") && formatted.ends_with(tail), "{formatted}");
+    let line = edits[0]["range"]["start"]["line"].as_u64();
+    assert_eq!((edits.as_array().map(Vec::len), line), (Some(1), Some(3)), "{edits:#}");
+    client.change(&uri, 2, json!([{"text": formatted}]));
+    let again = client.request("textDocument/formatting", params)["result"].clone();
+    assert_eq!(again, json!([]));
+}

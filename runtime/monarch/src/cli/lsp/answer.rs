@@ -41,6 +41,7 @@ pub fn capabilities() -> Value {
             "renameProvider": {"prepareProvider": true},
             "codeActionProvider": {"codeActionKinds": ["quickfix", "source.fixAll"]},
             "inlayHintProvider": true,
+            "documentFormattingProvider": true,
         },
         "serverInfo": {"name": "monarch", "version": env!("CARGO_PKG_VERSION")},
     })
@@ -71,6 +72,7 @@ pub fn answer(server: &mut Server, method: &str, params: &Value) -> Answer {
         "textDocument/rename" => rename,
         "textDocument/codeAction" => code_actions,
         "textDocument/inlayHint" => inlay_hints,
+        "textDocument/formatting" => formatting,
         _ => return Answer::Refused(UNKNOWN, format!("`{method}` is not known")),
     };
     let wrong = |why: &str| Answer::Refused(WRONG_PARAMS, why.to_owned());
@@ -79,7 +81,7 @@ pub fn answer(server: &mut Server, method: &str, params: &Value) -> Answer {
     };
     let Some(doc) = server.doc(uri) else { return wrong("this document is not open") };
     let at = docs::place(&params["position"]);
-    let anywhere = ["documentSymbol", "codeAction", "inlayHint"];
+    let anywhere = ["documentSymbol", "codeAction", "inlayHint", "formatting"];
     if at.is_none() && !anywhere.iter().any(|name| method.ends_with(name)) {
         return wrong("no `position`");
     }
@@ -247,6 +249,33 @@ fn inlay_hints(server: &Server, q: &Question) -> Answer {
     };
     let all: Vec<Value> = ide::hints(&q.analysis, start, end).into_iter().map(hint).collect();
     Answer::Result(json!(all))
+}
+
+/// One edit from the first line that differs to the last, so that cursors elsewhere stay.
+fn formatting(server: &Server, q: &Question) -> Answer {
+    let Some(doc) = server.doc(q.uri) else { return found(None) };
+    let old = doc.text.as_str();
+    let new = monarch_syntax::format(0, old).text;
+    if new == old {
+        return Answer::Result(json!([]));
+    }
+    let pairs = old.split_inclusive('\n').zip(new.split_inclusive('\n'));
+    let start: usize = pairs.take_while(|(a, b)| a == b).map(|(a, _)| a.len()).sum();
+    let rest = |text: &'_ str| text.get(start..).unwrap_or("").to_owned();
+    let (old_rest, new_rest) = (rest(old), rest(&new));
+    let lines =
+        |text: &str| -> Vec<usize> { text.split_inclusive('\n').rev().map(str::len).collect() };
+    let (mut old_end, mut new_end) = (old_rest.len(), new_rest.len());
+    for (a, b) in lines(&old_rest).into_iter().zip(lines(&new_rest)) {
+        let same = old_rest.get(old_end - a..old_end) == new_rest.get(new_end - b..new_end);
+        if !same {
+            break;
+        }
+        (old_end, new_end) = (old_end - a, new_end - b);
+    }
+    let range = convert::range(old, &doc.lines, start, start + old_end);
+    let text = new_rest.get(..new_end).unwrap_or("");
+    Answer::Result(json!([{"range": range, "newText": text}]))
 }
 
 /// The text behind a URI of the library's scheme: a module, or the page of a code.
