@@ -80,17 +80,13 @@ fn fmt(matches: &ArgMatches, _: &[ParamHelp]) -> Result<(), Failure> {
         return Err(out::wrong_program(&found, json));
     }
     match mode {
-        Mode::Check if changed > 0 => Err(Failure::run(format!(
-            "{} of {}; `monarch fmt` does it",
-            count(changed, "would change"),
-            count(seen, "").trim_end()
-        ))),
+        Mode::Check if changed > 0 => {
+            let all = if seen == 1 { "program" } else { "programs" };
+            let what = format!("{changed} of {seen} {all} would change; `monarch fmt` does it");
+            Err(Failure::run(what))
+        }
         _ => Ok(()),
     }
-}
-
-fn count(n: usize, what: &str) -> String {
-    format!("{n} program{} {what}", if n == 1 { "" } else { "s" })
 }
 
 /// Reads and formats one program; what is wrong with it goes to `found`.
