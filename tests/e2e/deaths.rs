@@ -1,7 +1,7 @@
 //! Processes that are killed: nobody is left behind, and the cause is named.
 
 use crate::signals::endless;
-use crate::support::{Place, process, swap};
+use crate::support::{Place, digits, process, swap};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -60,15 +60,14 @@ fn no_orphans_at_any_moment() {
     }
 }
 
+/// When nobody is left to go on, the run ends.
 #[test]
-fn a_worker_that_dies_is_named() {
-    for (how, signal, name) in
-        [("shm", libc::SIGKILL, "SIGKILL"), ("quic", libc::SIGABRT, "SIGABRT")]
-    {
+fn the_last_worker_that_dies_is_named() {
+    for (signal, name) in [(libc::SIGKILL, "SIGKILL"), (libc::SIGABRT, "SIGABRT")] {
         let place = Place::with(&endless());
-        let mut running = place.begin(&["--workers", "3", "--transport", how]);
+        let mut running = place.begin(&["--workers", "1"]);
         running.until_step(20);
-        let victim = place.workers()[1];
+        let victim = place.workers()[0];
         let begun = Instant::now();
         assert!(process::send(victim, signal));
         let out = running.finish().expect_code(1);
@@ -83,11 +82,11 @@ fn a_worker_that_dies_is_named() {
     }
 }
 
-/// Killed as soon as it can be seen: mostly before it has joined, and never without a word.
+/// Killed as soon as it can be seen: mostly before it has joined. Another takes its place.
 #[test]
-fn a_worker_that_dies_at_its_start_is_named() {
+fn a_worker_that_dies_at_its_start_is_replaced() {
     for _ in 0..4 {
-        let place = Place::with(&endless());
+        let place = Place::with(&digits("2 epochs"));
         let running = place.begin(&["--workers", "4"]);
         let deadline = Instant::now() + Duration::from_secs(20);
         let victim = loop {
@@ -97,8 +96,8 @@ fn a_worker_that_dies_at_its_start_is_named() {
             assert!(Instant::now() < deadline, "no worker was started");
         };
         assert!(process::send(victim, libc::SIGKILL));
-        let out = running.finish().expect_code(1);
-        out.says(&["signal 9 (SIGKILL)", "worker"]);
+        let out = running.finish().ok();
+        assert_eq!(out.steps(), 46, "{}", out.story());
         nobody_left(&place, "a worker at its start");
     }
 }

@@ -279,15 +279,15 @@ fn what_is_wrong_with_files_is_said() {
     place.write("job.mon", &text);
     place.write("tickets.jsonl", "{\"prompt\": \"a\", \"answer\": \"b\"}\n{\"prompt\": 1}\n");
     let out = place.run(&["check", "job.mon"]).expect_code(2);
-    let said = said(&out);
-    assert!(said.contains("line 2: `prompt` is a number, not a text"), "{}", out.story());
+    let words = said(&out);
+    assert!(words.contains("line 2: `prompt` is a number, not a text"), "{}", out.story());
 
     // A check goes on without the files; a plan needs them.
     std::fs::remove_file(place.file("tickets.jsonl")).expect("removed");
     assert_eq!(place.run(&["check", "job.mon"]).code, Some(0));
     let out = place.run(&["plan", "job.mon"]).expect_code(2);
-    let said = said(&out);
-    assert!(said.contains("M0608") && said.contains("tickets.jsonl"), "{}", out.story());
+    let words = said(&out);
+    assert!(words.contains("M0608") && words.contains("tickets.jsonl"), "{}", out.story());
 }
 
 const TOKENS: &str = r#"

@@ -6,7 +6,7 @@ use monarch_wire::{FromWorker, Hello, ToWorker, decode, encode};
 use std::time::Duration;
 
 /// A controller that waits for `count` workers; its address.
-fn controller(place: &Place, count: &str, more: &[&str]) -> (Running, String) {
+pub fn controller(place: &Place, count: &str, more: &[&str]) -> (Running, String) {
     let key = place.file("cluster.key");
     if !key.exists() {
         place.run(&["key", "cluster.key"]).ok();
@@ -20,7 +20,7 @@ fn controller(place: &Place, count: &str, more: &[&str]) -> (Running, String) {
     (running, address)
 }
 
-fn join(place: &Place, address: &str, key: &str) -> Running {
+pub fn join(place: &Place, address: &str, key: &str) -> Running {
     place.start(&["worker", "--join", address, "--key", key])
 }
 

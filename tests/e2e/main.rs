@@ -17,6 +17,7 @@ mod kept;
 mod lora;
 mod machines;
 mod plans;
+mod recover;
 mod resume;
 mod saved_plans;
 mod seen;

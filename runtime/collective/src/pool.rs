@@ -59,7 +59,7 @@ impl Pool {
 
     /// Room for a partial sum of the bucket; None when all of it is lent, which
     /// [`Layout::copies`] rules out. Its contents are of earlier use.
-    pub(crate) fn take(&self, bucket: usize) -> Option<Piece> {
+    pub fn take(&self, bucket: usize) -> Option<Piece> {
         self.lock().get_mut(bucket)?.pop()
     }
 

@@ -1,10 +1,12 @@
-use crate::link::Door;
+use crate::config::RunConfig;
+use crate::link::{Door, Input};
 use crate::oom::OomWatch;
 use monarch_net::ClusterKey;
 use monarch_sched::{Event, Exit};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// Starts workers: processes, or threads of this one.
@@ -38,6 +40,10 @@ pub trait Child {
     fn kill(&mut self);
     /// The last lines that it wrote to standard error.
     fn stderr_tail(&self) -> Vec<String>;
+    /// Its number, if it is a process: its end is then noticed at once.
+    fn pid(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// How a worker ended.
@@ -84,7 +90,14 @@ fn signal_name(signal: i32) -> &'static str {
 }
 
 /// The workers that were started here. Dropped, they are killed.
-pub(crate) struct Children {
+pub(crate) struct Children<'a> {
+    launcher: &'a mut dyn Launcher,
+    inbox: Sender<Input>,
+    address: Option<SocketAddr>,
+    key: Option<ClusterKey>,
+    job_hash: [u8; 32],
+    /// Workers started so far: no two have one number.
+    started: u64,
     seats: Vec<Slot>,
     oom: OomWatch,
 }
@@ -92,6 +105,8 @@ pub(crate) struct Children {
 struct Slot {
     child: Box<dyn Child>,
     exit: Option<ChildExit>,
+    /// Last words of the one that was here before.
+    before: Vec<String>,
 }
 
 impl Slot {
@@ -113,13 +128,61 @@ impl Slot {
     }
 }
 
-impl Children {
-    pub fn new() -> Children {
-        Children { seats: Vec::new(), oom: OomWatch::new() }
+impl<'a> Children<'a> {
+    pub fn new(
+        config: &RunConfig,
+        launcher: &'a mut dyn Launcher,
+        inbox: Sender<Input>,
+        address: Option<SocketAddr>,
+    ) -> Children<'a> {
+        Children {
+            launcher,
+            inbox,
+            address,
+            key: config.network.as_ref().map(|n| n.key.clone()),
+            job_hash: config.job_hash,
+            started: 0,
+            seats: Vec::new(),
+            oom: OomWatch::new(),
+        }
     }
 
-    pub fn add(&mut self, child: Box<dyn Child>) {
-        self.seats.push(Slot { child, exit: None });
+    /// Starts all that the launcher is asked for; the number of the one that failed.
+    pub fn start_all(&mut self) -> Result<(), (u32, std::io::Error)> {
+        for slot in 0..self.launcher.count() {
+            let child = self.launch(slot).map_err(|error| (slot, error))?;
+            self.seats.push(Slot { child, exit: None, before: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// Starts another worker in the place of one that has ended.
+    pub fn replace(&mut self, slot: u32) -> std::io::Result<()> {
+        let child = self.launch(slot)?;
+        if let Some(seat) = self.seats.get_mut(slot as usize) {
+            let before = seat.child.stderr_tail();
+            *seat = Slot { child, exit: None, before };
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, slot: u32) -> std::io::Result<Box<dyn Child>> {
+        let door = Door::numbered(self.inbox.clone(), self.started);
+        self.started += 1;
+        let (key, job_hash) = (self.key.clone(), self.job_hash);
+        let child =
+            self.launcher.launch(&Seat { slot, address: self.address, key, job_hash, door })?;
+        if let Some(pid) = child.pid() {
+            watch(pid, self.inbox.clone());
+        }
+        Ok(child)
+    }
+
+    /// Ends one that is not counted on any more.
+    pub fn kill(&mut self, slot: u32) {
+        if let Some(seat) = self.seats.get_mut(slot as usize) {
+            seat.child.kill();
+        }
     }
 
     /// Those that ended since the last look.
@@ -141,6 +204,12 @@ impl Children {
     pub fn story(&self, slot: u32) -> (Option<String>, Vec<String>) {
         let Some(seat) = self.seats.get(slot as usize) else { return (None, Vec::new()) };
         (seat.exit.as_ref().map(|e| e.text.clone()), seat.child.stderr_tail())
+    }
+
+    /// What the last worker of this slot that has ended wrote at its end.
+    pub fn last_words(&self, slot: u32) -> Vec<String> {
+        let Some(seat) = self.seats.get(slot as usize) else { return Vec::new() };
+        if seat.exit.is_some() { seat.child.stderr_tail() } else { seat.before.clone() }
     }
 
     /// Lets all leave, then kills and reaps those that do not within `grace`. `meanwhile` is
@@ -172,7 +241,27 @@ impl Children {
     }
 }
 
-impl Drop for Children {
+/// Wakes the event loop when a process ends, which it then looks at itself.
+fn watch(pid: u32, inbox: Sender<Input>) {
+    let wait = move || {
+        // SAFETY: all zeros are a valid value of this plain struct.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let how = libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: `info` outlives the call, which leaves the process to be reaped by its owner.
+        while unsafe { libc::waitid(libc::P_PID, pid, &mut info, how) } != 0 {
+            if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+                break;
+            }
+        }
+        // Nobody listens any more once the run is over.
+        let _ = inbox.send(Input::ChildEnded);
+    };
+    let thread = std::thread::Builder::new().name("watch".into()).stack_size(64 << 10);
+    // Without it, the end is noticed at the next tick.
+    let _ = thread.spawn(wait);
+}
+
+impl Drop for Children<'_> {
     fn drop(&mut self) {
         if !self.all_gone() {
             self.shutdown(Duration::ZERO, &mut || {});

@@ -1,6 +1,6 @@
 use monarch_graph::Plan;
 use monarch_net::ClusterKey;
-use monarch_sched::{Config, Timeouts, Transport};
+use monarch_sched::{Config, Recovery, Timeouts, Transport};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub struct RunConfig {
     pub resume: Option<Resume>,
     /// Steps whose tasks go into `trace.json`.
     pub trace_steps: Vec<u64>,
+    /// What follows the loss of a worker.
+    pub recovery: Recovery,
     pub timeouts: Timeouts,
     /// Save the weights when the run ends.
     pub save_at_end: bool,
@@ -79,6 +81,7 @@ impl RunConfig {
             transport: Transport::Auto,
             resume: None,
             trace_steps: Vec::new(),
+            recovery: Recovery::default(),
             timeouts: Timeouts::default(),
             save_at_end: true,
             sources: Vec::new(),
@@ -93,6 +96,7 @@ impl RunConfig {
             transport: self.transport,
             first_step: self.first_step(),
             save_at_end: self.save_at_end,
+            recovery: self.recovery,
             timeouts: self.timeouts,
             ..Config::of(&self.plan, self.workers)
         }

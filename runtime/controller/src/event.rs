@@ -36,11 +36,21 @@ pub enum RunEvent {
     Warning {
         text: String,
     },
-    /// A worker is lost, and with it, today, the run.
+    /// A worker is lost. The others go on, or the run ends.
     WorkerLost {
         rank: u32,
         host: String,
         why: String,
+        /// The one at hand.
+        step: u64,
+    },
+    /// Other members go on at this step.
+    Regrouped {
+        generation: u64,
+        step: u64,
+        workers: u32,
+        /// From the last loss or arrival until all had taken their places.
+        seconds: f64,
     },
     Finished(Box<Summary>),
 }

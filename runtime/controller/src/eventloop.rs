@@ -1,3 +1,4 @@
+mod members;
 mod saves;
 
 use crate::children::Children;
@@ -12,10 +13,10 @@ use crate::saver::Saver;
 use crate::words;
 use monarch_net::ServerEvent;
 use monarch_sched::{
-    Command, Due, DueKind, EvalNumbers, Event, Failure, Joined, LinkPlan, Outcome, Placement,
-    Scheduler, StepNumbers, Warning, WorkerId,
+    Command, Due, DueKind, EvalNumbers, Event, Failure, Forming, Joined, Outcome, Scheduler,
+    StepNumbers, Warning, WorkerId,
 };
-use monarch_wire::{FromWorker, Hello, Ready, Start, ToWorker, Window, WireError, decode};
+use monarch_wire::{FromWorker, Halted, Hello, Ready, ToWorker, Window, WireError, decode};
 use saves::Save;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -39,6 +40,8 @@ pub(crate) struct WorkerInfo {
     pub rank: Option<u32>,
     pub threads: u32,
     pub ready: Option<Ready>,
+    /// It has been sent the job.
+    started: bool,
 }
 
 /// Turns inputs into events for the scheduler, and its commands into deeds.
@@ -49,7 +52,7 @@ pub(crate) struct EventLoop<'a> {
     pub inbox: Receiver<Input>,
     pub scheduler: Scheduler,
     pub links: Links,
-    pub children: Children,
+    pub children: Children<'a>,
     pub saver: Saver,
     pub started: Instant,
     /// Absolute: workers on other hosts find it under the same path.
@@ -90,7 +93,7 @@ pub(crate) struct Parts<'a> {
     pub inbox: Receiver<Input>,
     pub scheduler: Scheduler,
     pub links: Links,
-    pub children: Children,
+    pub children: Children<'a>,
     pub saver: Saver,
     pub started: Instant,
     pub run_dir: PathBuf,
@@ -151,14 +154,18 @@ impl<'a> EventLoop<'a> {
             }
             if last_tick.elapsed() >= TICK {
                 last_tick = Instant::now();
-                for event in self.children.poll() {
-                    self.feed(event);
-                }
+                self.look_at_children();
                 self.feed(Event::Tick);
                 for text in self.recorder.complaints() {
                     self.emit(RunEvent::Warning { text });
                 }
             }
+        }
+    }
+
+    fn look_at_children(&mut self) {
+        for event in self.children.poll() {
+            self.feed(event);
         }
     }
 
@@ -226,6 +233,7 @@ impl<'a> EventLoop<'a> {
             Input::Control(ControlRequest::Stop) => self.feed(Event::Stop),
             Input::Control(ControlRequest::Checkpoint) => self.feed(Event::Checkpoint),
             Input::Saved(saved) => self.saved(saved),
+            Input::ChildEnded => self.look_at_children(),
         }
     }
 
@@ -246,11 +254,14 @@ impl<'a> EventLoop<'a> {
         let event = match message {
             FromWorker::Hello(hello) => return self.hello(worker, hello),
             FromWorker::Ready(ready) => {
-                let fingerprint = ready.fingerprint.clone();
+                let (generation, fingerprint) = (ready.generation, ready.fingerprint.clone());
                 if let Some(info) = self.workers.get_mut(&worker) {
                     info.ready = Some(ready);
                 }
-                Event::Ready { worker, fingerprint }
+                Event::Ready { worker, generation, fingerprint }
+            }
+            FromWorker::Halted(Halted { generation, done, peer_address }) => {
+                Event::Halted { worker, generation, done, peer_address }
             }
             FromWorker::Step(report) => {
                 let Some(rank) = rank else { return };
@@ -313,7 +324,24 @@ impl<'a> EventLoop<'a> {
                 let _ = self.links.send(&[worker], &ToWorker::Refused { why: why.clone() });
                 self.links.close(worker, &why);
             }
-            Command::Start { placements, links } => self.start(placements, links),
+            Command::Start { placements, links } => {
+                self.joined_ns = self.now_ns();
+                let (base, holders) = (self.config.first_step(), vec![false; placements.len()]);
+                self.form(Forming { generation: 0, base, placements, holders, links });
+            }
+            Command::Halt { generation, workers } => {
+                self.tell_all(&workers, &ToWorker::Halt { generation });
+            }
+            Command::Form(forming) => {
+                self.merge.regroup(forming.placements.len() as u32);
+                self.form(forming);
+            }
+            Command::Formed { generation, step, world, waited_ns } => {
+                let seconds = waited_ns as f64 * 1e-9;
+                self.emit(RunEvent::Regrouped { generation, step, workers: world, seconds });
+            }
+            Command::Replace { slot } => self.replace(slot),
+            Command::Evict { worker, why } => self.evict(worker, &why),
             Command::Started { fingerprint } => self.all_ready(fingerprint),
             Command::Window { until, due } => self.window(until, due),
             Command::Step(numbers) => self.step(numbers),
@@ -339,6 +367,9 @@ impl<'a> EventLoop<'a> {
     }
 
     fn warn(&mut self, warning: &Warning) {
+        if let Warning::WorkerLost { rank, worker, slot, why, step } = warning {
+            return self.worker_lost(*rank, *worker, *slot, why, *step);
+        }
         let name = |worker: WorkerId| {
             let hello = self.workers.get(&worker).and_then(|w| w.hello.as_ref());
             hello.map_or("a worker".to_string(), |h| {
@@ -347,48 +378,6 @@ impl<'a> EventLoop<'a> {
         };
         let text = words::warning(warning, name);
         self.emit(RunEvent::Warning { text });
-    }
-
-    fn start(&mut self, placements: Vec<Placement>, links: LinkPlan) {
-        self.joined_ns = self.now_ns();
-        self.ranks = placements.iter().map(|p| p.worker).collect();
-        let links = match links {
-            LinkPlan::None => monarch_wire::Links::None,
-            LinkPlan::Quic { peers } => {
-                self.transport = "QUIC";
-                monarch_wire::Links::Quic { peers }
-            }
-            LinkPlan::SharedMemory => match monarch_collective::shm::create_file() {
-                Ok((file, path)) => {
-                    self.transport = "shared memory";
-                    self.memory = Some(file);
-                    // Empty: every worker adds what it needs.
-                    monarch_wire::Links::SharedMemory { path }
-                }
-                Err(error) => {
-                    return self.later.push_back(Event::Broken { what: error.to_string() });
-                }
-            },
-        };
-        let resume = self.config.resume.as_ref();
-        for place in &placements {
-            if let Some(info) = self.workers.get_mut(&place.worker) {
-                info.rank = Some(place.rank);
-                info.threads = place.threads;
-            }
-            let start = ToWorker::Start(Start {
-                plan: self.config.plan.clone(),
-                run: self.config.run_id.clone(),
-                rank: place.rank,
-                world: self.config.workers,
-                threads: place.threads,
-                links: links.clone(),
-                resume: resume.map(|r| r.directory.display().to_string()),
-                first_step: self.config.first_step(),
-                trace: self.config.trace_steps.clone(),
-            });
-            self.tell_all(&[place.worker], &start);
-        }
     }
 
     fn all_ready(&mut self, fingerprint: String) {

@@ -16,6 +16,8 @@ pub(crate) enum Input {
     Local(LocalEvent),
     Control(ControlRequest),
     Saved(Saved),
+    /// A process that was started here has ended.
+    ChildEnded,
 }
 
 /// From a worker in this process.

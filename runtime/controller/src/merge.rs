@@ -37,6 +37,12 @@ impl Merge {
         Merge { world: world as usize, ..Merge::default() }
     }
 
+    /// Other members from here on: what their predecessors said of steps to come is void.
+    pub fn regroup(&mut self, world: u32) {
+        self.world = world as usize;
+        self.waiting.clear();
+    }
+
     /// Takes a report and returns what must be equal on all ranks.
     pub fn add(&mut self, rank: u32, report: StepReport) -> StepNumbers {
         let world = self.world;
@@ -58,6 +64,8 @@ impl Merge {
 
     pub fn take(&mut self, numbers: &StepNumbers) -> Merged {
         let parts = self.waiting.remove(&numbers.step).unwrap_or_default();
+        // Of steps that were done again, and are in the record already.
+        self.waiting = self.waiting.split_off(&numbers.step);
         let parts: Vec<Part> = parts.into_iter().flatten().collect();
         self.stepping_ns += numbers.total_ns;
         self.samples += numbers.samples;

@@ -326,9 +326,20 @@ impl Writer {
                 }),
             ),
             RunEvent::Warning { text } => self.line(at, "warning", json!({ "text": text })),
-            RunEvent::WorkerLost { rank, host, why } => {
-                self.line(at, "lost", json!({ "rank": rank, "host": host, "why": why }));
+            RunEvent::WorkerLost { rank, host, why, step } => {
+                let lost = json!({ "rank": rank, "host": host, "why": why, "step": step });
+                self.line(at, "lost", lost);
             }
+            RunEvent::Regrouped { generation, step, workers, seconds } => self.line(
+                at,
+                "regrouped",
+                json!({
+                    "generation": generation,
+                    "step": step,
+                    "workers": workers,
+                    "seconds": number(*seconds),
+                }),
+            ),
             RunEvent::Listening { address } => {
                 self.line(at, "listening", json!({ "address": address.to_string() }));
             }

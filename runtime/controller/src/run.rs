@@ -1,9 +1,9 @@
-use crate::children::{Children, Launcher, Seat};
+use crate::children::{Children, Launcher};
 use crate::config::RunConfig;
 use crate::control::ControlInbox;
 use crate::event::{Observer, RunEvent};
 use crate::eventloop::{EventLoop, Parts};
-use crate::link::{Door, Input, Links};
+use crate::link::{Input, Links};
 use crate::measure::Probe;
 use crate::recorder::Recorder;
 use crate::saver::Saver;
@@ -64,8 +64,9 @@ pub(crate) fn carry_out(
         None => Recorder::new(config, &run_dir),
         Some(_) => Recorder::silent(),
     };
-    let mut children = Children::new();
-    if let Err(error) = launch(config, launcher, &sender, near, &mut children) {
+    let mut children = Children::new(config, launcher, sender.clone(), near);
+    if let Err((slot, error)) = children.start_all() {
+        let error = RunError::new(1, format!("cannot start worker {slot}: {error}"));
         // Those that have started leave when nobody is at the other end.
         drop(receiver);
         links.dismiss("the run cannot begin");
@@ -110,25 +111,6 @@ fn from_here(mut address: SocketAddr) -> SocketAddr {
         });
     }
     address
-}
-
-fn launch(
-    config: &RunConfig,
-    launcher: &mut dyn Launcher,
-    inbox: &Sender<Input>,
-    address: Option<SocketAddr>,
-    children: &mut Children,
-) -> Result<(), RunError> {
-    for slot in 0..launcher.count() {
-        let key = config.network.as_ref().map(|n| n.key.clone());
-        let door = Door::numbered(inbox.clone(), u64::from(slot));
-        let seat = Seat { slot, address, key, job_hash: config.job_hash, door };
-        let child = launcher
-            .launch(&seat)
-            .map_err(|error| RunError::new(1, format!("cannot start worker {slot}: {error}")))?;
-        children.add(child);
-    }
-    Ok(())
 }
 
 fn listen(config: &RunConfig, inbox: &Sender<Input>) -> Result<Option<ControlServer>, RunError> {
@@ -290,7 +272,8 @@ fn report_lost(events: &mut EventLoop, cause: &Cause) {
         .get(*rank as usize)
         .and_then(|w| events.workers.get(w)?.hello.as_ref())
         .map(|h| h.host.clone());
-    events.emit(RunEvent::WorkerLost { rank: *rank, host: host.unwrap_or_default(), why });
+    let (host, step) = (host.unwrap_or_default(), events.scheduler.done());
+    events.emit(RunEvent::WorkerLost { rank: *rank, host, why, step });
 }
 
 fn named_rank(events: &EventLoop, rank: u32) -> Named {

@@ -188,6 +188,11 @@ pub(crate) fn warning(
         Warning::LeftEarly { worker: w, why } => {
             format!("{} left before the job began: {why}", worker(*w))
         }
+        Warning::WorkerLost { rank, why, .. } => format!("lost worker {rank}: {why}"),
+        Warning::GivenUp { slot, times } => format!(
+            "worker process {slot} has ended {times} times without getting anywhere: it is not \
+             started again"
+        ),
         Warning::SaveFailed { step, why } => {
             format!("no checkpoint of step {step}: {why}; training goes on")
         }

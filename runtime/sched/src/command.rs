@@ -7,6 +7,16 @@ pub enum Command {
     Refuse { worker: WorkerId, why: String },
     /// Send every worker its job and place. In order of rank.
     Start { placements: Vec<Placement>, links: LinkPlan },
+    /// Send to all of `workers`: drop the step at hand and say how far you are.
+    Halt { generation: u64, workers: Vec<WorkerId> },
+    /// Send every worker its place in a new generation, which goes on at `base`.
+    Form(Forming),
+    /// All have taken their places in this generation: steps go on.
+    Formed { generation: u64, step: u64, world: u32, waited_ns: u64 },
+    /// Start another worker under this number.
+    Replace { slot: u32 },
+    /// End this worker: it is not counted on any more.
+    Evict { worker: WorkerId, why: String },
     /// All are ready; steps begin. Fingerprint of the weights before the first one.
     Started { fingerprint: String },
     /// Send to all: run until `until` (exclusive), with what is due.
@@ -28,6 +38,20 @@ pub enum Command {
     Finish,
     /// The end. Nothing follows.
     Conclude(Box<Outcome>),
+}
+
+/// The members of a generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forming {
+    pub generation: u64,
+    /// Steps done when it begins.
+    pub base: u64,
+    /// In order of rank.
+    pub placements: Vec<Placement>,
+    /// Per rank: holds weights and optimizer after `base` steps. If nobody does, all begin anew;
+    /// otherwise those that do not receive them from one that does.
+    pub holders: Vec<bool>,
+    pub links: LinkPlan,
 }
 
 /// A worker's place in the job.
@@ -77,6 +101,10 @@ pub struct EvalNumbers {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
+    /// A worker is gone and the others go on; `step` is the one at hand.
+    WorkerLost { rank: u32, worker: WorkerId, slot: Option<u32>, why: String, step: u64 },
+    /// A worker that is started again and again ends each time: it is given up.
+    GivenUp { slot: u32, times: u32 },
     /// A worker that nobody started here was turned away.
     Refused { worker: WorkerId, why: String },
     /// A worker left before the job began; others may come.

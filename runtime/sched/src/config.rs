@@ -24,6 +24,8 @@ pub struct Timeouts {
     pub grace_ns: u64,
     /// From a survivor's complaint until its cause must be known.
     pub settle_ns: u64,
+    /// From `Halt` until a worker must have answered.
+    pub halt_ns: u64,
 }
 
 impl Default for Timeouts {
@@ -35,7 +37,25 @@ impl Default for Timeouts {
             stall_ns: 1_800 * SECOND,
             grace_ns: 30 * SECOND,
             settle_ns: SECOND,
+            halt_ns: 10 * SECOND,
         }
+    }
+}
+
+/// What follows the loss of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// The others go on while at least so many are left; 0: the run ends.
+    pub least: u32,
+    /// Workers that were started here are started again.
+    pub replace: bool,
+    /// So many times in a row without a step between.
+    pub attempts: u32,
+}
+
+impl Default for Recovery {
+    fn default() -> Recovery {
+        Recovery { least: 1, replace: true, attempts: 3 }
     }
 }
 
@@ -82,6 +102,8 @@ pub struct Config {
     /// Save when the run ends, whether it is complete or was asked to stop.
     pub save_at_end: bool,
     pub rules: Vec<Rule>,
+    /// What follows the loss of a worker.
+    pub recovery: Recovery,
     pub timeouts: Timeouts,
 }
 
@@ -108,6 +130,7 @@ impl Config {
             }),
             save_at_end: true,
             rules: plan.rules.clone(),
+            recovery: Recovery::default(),
             timeouts: Timeouts::default(),
         }
     }

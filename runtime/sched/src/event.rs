@@ -11,7 +11,17 @@ pub enum Event {
     /// The worker has data, weights and peers, and waits for its first window.
     Ready {
         worker: WorkerId,
+        generation: u64,
         fingerprint: String,
+    },
+    /// The answer to [`crate::Command::Halt`].
+    Halted {
+        worker: WorkerId,
+        generation: u64,
+        /// Steps that its weights have seen; None if it has none yet.
+        done: Option<u64>,
+        /// Where its peers reach it from now on.
+        peer_address: String,
     },
     Step {
         worker: WorkerId,

@@ -9,6 +9,8 @@
 //!   bit;
 //! - a checkpoint is committed only when all ranks have written their part, and at most one is
 //!   being written at a time;
+//! - a lost worker's part is done by the others: they halt, agree on the edge that the furthest of
+//!   them has reached, and go on from there as a new generation;
 //! - whatever happens, a run is concluded exactly once, and every wait is bounded by a deadline.
 
 mod command;
@@ -16,12 +18,14 @@ mod config;
 mod event;
 mod fault;
 mod ranks;
+mod recover;
 mod run;
 mod scheduler;
 
 pub use command::{
-    Cause, Command, Due, DueKind, Ended, EvalNumbers, LinkPlan, Outcome, Placement, Warning,
+    Cause, Command, Due, DueKind, Ended, EvalNumbers, Forming, LinkPlan, Outcome, Placement,
+    Warning,
 };
-pub use config::{Config, ConfigError, EvalNames, Saves, Timeouts, Transport};
+pub use config::{Config, ConfigError, EvalNames, Recovery, Saves, Timeouts, Transport};
 pub use event::{Event, Exit, Failure, Joined, StepNumbers, WorkerId};
 pub use scheduler::Scheduler;

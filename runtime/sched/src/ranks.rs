@@ -4,13 +4,14 @@ use monarch_graph::rank_range;
 /// Places the workers: in order of the numbers the controller gave them, then by host, then as
 /// they came. The order has no say in the numbers of a run, only in who computes what.
 pub(crate) fn place(config: &Config, workers: &mut [Joined]) -> Vec<Placement> {
+    let world = workers.len() as u32;
     workers.sort_by(|a, b| {
         let key = |w: &Joined| (w.slot.unwrap_or(u32::MAX), w.host.clone(), w.worker);
         key(a).cmp(&key(b))
     });
     let threads = |rank: u32, worker: &Joined| {
         let here = workers.iter().filter(|w| w.host == worker.host).count().max(1) as u32;
-        let held = rank_range(config.shards, config.world, rank).len() as u32;
+        let held = rank_range(config.shards, world, rank).len() as u32;
         // A lane takes whole shards: more lanes than shards would be idle.
         config.threads.unwrap_or(worker.cores / here).clamp(1, held.max(1))
     };

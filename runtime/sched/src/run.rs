@@ -1,3 +1,5 @@
+mod regroup;
+
 use crate::config::Metric;
 use crate::{Command, Config, Due, DueKind, EvalNumbers, StepNumbers, Warning};
 use monarch_graph::{Action, Every};
@@ -18,6 +20,8 @@ pub(crate) struct Run {
     until: u64,
     /// Steps reported by all ranks.
     done: u64,
+    /// Steps in the record. More than `done` when some are done again, to the same bits.
+    recorded: u64,
     /// Per rank: the step that it reports next.
     next: Vec<u64>,
     /// Reports of steps `done..`, one slot per rank.
@@ -28,6 +32,8 @@ pub(crate) struct Run {
     /// Last edge at which evaluations were asked for.
     eval_edge: Option<u64>,
     eval_wanted: bool,
+    /// Step and number of the last one in the record.
+    last_recorded_eval: Option<(u64, u32)>,
     last_eval_ns: u64,
     save: Option<PendingSave>,
     /// Last edge that a whole checkpoint holds.
@@ -83,12 +89,14 @@ impl Run {
         Run {
             until: first,
             done: first,
+            recorded: first,
             next: vec![first; config.world as usize],
             reports: VecDeque::new(),
             step_ns: 0,
             evals: Vec::new(),
             eval_edge: None,
             eval_wanted: false,
+            last_recorded_eval: None,
             last_eval_ns: now_ns,
             save: None,
             saved: (first > 0).then_some(first),
@@ -151,6 +159,11 @@ impl Run {
         self.save.as_ref().filter(|s| !s.committing).map(|s| s.step)
     }
 
+    /// All that was asked for is done: no worker has anything before it.
+    pub fn at_rest(&self) -> bool {
+        self.done == self.until && self.owing().is_empty()
+    }
+
     /// Ranks that have something to report.
     pub fn owing(&self) -> Vec<u32> {
         let owes = |rank: &u32| {
@@ -160,7 +173,7 @@ impl Run {
                 || self.evals.iter().any(|e| missing(e.got.get(r).is_some_and(|g| g.is_some())))
                 || self.save.iter().any(|s| missing(s.got.get(r).is_some_and(|g| g.is_some())))
         };
-        (0..self.config.world).filter(owes).collect()
+        (0..self.next.len() as u32).filter(owes).collect()
     }
 
     /// Stop in good order at the next edge that no worker has passed. Returns that edge, or None
@@ -334,10 +347,17 @@ impl Run {
                 0 => merged.total_ns.max(1),
                 old => (old - old / 4 + merged.total_ns / 4).max(1),
             };
-            out.push(Command::Step(merged));
-            self.apply_rules(Metric::Loss, merged.loss);
+            self.record_step(merged, out);
         }
         Ok(())
+    }
+
+    fn record_step(&mut self, merged: StepNumbers, out: &mut Vec<Command>) {
+        if merged.step >= self.recorded {
+            self.recorded = merged.step + 1;
+            out.push(Command::Step(merged));
+        }
+        self.apply_rules(Metric::Loss, merged.loss);
     }
 
     pub fn evaluated(
@@ -365,14 +385,23 @@ impl Run {
         let got = self.evals.get(place).map(|e| e.got.clone()).unwrap_or_default();
         let Some(all) = got.into_iter().collect::<Option<Vec<_>>>() else { return Ok(()) };
         self.evals.remove(place);
-        let Some(merged) = agree_on_evaluation(all)? else { return Ok(()) };
-        out.push(Command::Evaluated(merged.clone()));
+        if let Some(merged) = agree_on_evaluation(all)? {
+            self.record_evaluation(merged, out);
+        }
+        Ok(())
+    }
+
+    fn record_evaluation(&mut self, merged: EvalNumbers, out: &mut Vec<Command>) {
+        let key = Some((merged.step, merged.evaluation));
+        if key > self.last_recorded_eval {
+            self.last_recorded_eval = key;
+            out.push(Command::Evaluated(merged.clone()));
+        }
         for (value, &number) in merged.values.iter().enumerate() {
             let metric = Metric::Eval { evaluation: merged.evaluation, value };
             self.apply_rules(metric, number);
             self.keep_best(metric, number);
         }
-        Ok(())
     }
 
     /// Windows never pass an edge where the best is decided, so it is saved at that edge.

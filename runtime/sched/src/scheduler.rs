@@ -1,39 +1,53 @@
 use crate::fault::Fault;
 use crate::ranks;
+use crate::recover::{Gone, Halting};
 use crate::run::{End, Reject, Run, agree};
 use crate::{
     Cause, Command, Config, ConfigError, Ended, EvalNumbers, Event, Exit, Failure, Joined, Outcome,
     Warning, WorkerId,
 };
+use std::collections::BTreeMap;
 
 /// One run, from the first worker to the last.
 #[derive(Debug)]
 pub struct Scheduler {
-    config: Config,
-    phase: Phase,
+    pub(crate) config: Config,
+    pub(crate) phase: Phase,
     /// Start of the phase at hand.
     since_ns: u64,
     /// Last word from any worker.
     heard_ns: u64,
     /// In order of joining; in order of rank once the job has started.
-    workers: Vec<Joined>,
+    pub(crate) workers: Vec<Joined>,
+    /// Came while the run was under way; they take their places with the next generation.
+    pub(crate) reserve: Vec<Joined>,
+    /// Number of times that the members have changed.
+    pub(crate) generation: u64,
+    /// Weights may have seen a step.
+    pub(crate) begun: bool,
+    /// Lost, and not told of yet.
+    pub(crate) gone: Vec<Gone>,
+    /// By slot: workers lost in a row without a step between.
+    pub(crate) losses: BTreeMap<u32, u32>,
     /// Fingerprint per rank, of the weights at the start, later at the end.
-    prints: Vec<Option<String>>,
+    pub(crate) prints: Vec<Option<String>>,
     /// When a worker of this rank was seen to be gone while it took its leave.
-    gone_ns: Vec<Option<u64>>,
-    run: Run,
+    pub(crate) gone_ns: Vec<Option<u64>>,
+    pub(crate) run: Run,
     /// When the first interrupt came.
     interrupted_ns: Option<u64>,
-    out: Vec<Command>,
+    pub(crate) out: Vec<Command>,
 }
 
 #[derive(Debug)]
-enum Phase {
+pub(crate) enum Phase {
     /// Waiting for workers.
     Gathering,
     /// Workers open data, set weights, connect to each other.
     Starting,
     Running,
+    /// Members change: those who stay stop at once.
+    Halting(Halting),
     /// All work is done and saved: workers take their leave.
     Finishing,
     /// Something went wrong: waiting for the cause to become clear.
@@ -51,6 +65,11 @@ impl Scheduler {
             since_ns: now_ns,
             heard_ns: now_ns,
             workers: Vec::new(),
+            reserve: Vec::new(),
+            generation: 0,
+            begun: false,
+            gone: Vec::new(),
+            losses: BTreeMap::new(),
             prints: vec![None; config.world as usize],
             gone_ns: vec![None; config.world as usize],
             run: Run::new(config.clone(), now_ns),
@@ -65,16 +84,34 @@ impl Scheduler {
         matches!(self.phase, Phase::Concluded)
     }
 
+    /// Steps done by all ranks.
+    pub fn done(&self) -> u64 {
+        self.run.done()
+    }
+
     /// What follows from one event. `now_ns` must not run backwards.
     pub fn step(&mut self, now_ns: u64, event: Event) -> Vec<Command> {
         if self.concluded() {
             return Vec::new();
         }
+        let done = self.run.done();
         self.take(now_ns, event);
+        self.check_halting(now_ns);
         self.check_deadlines(now_ns);
+        self.tell_of_losses(now_ns);
+        if self.run.done() > done {
+            self.losses.clear();
+        }
         if matches!(self.phase, Phase::Running) {
-            self.run.advance(&mut self.out);
             self.check_end(now_ns);
+        }
+        if matches!(self.phase, Phase::Running) {
+            if self.reserve.is_empty() {
+                self.run.advance(&mut self.out);
+                self.check_end(now_ns);
+            } else {
+                self.admit(now_ns);
+            }
         }
         std::mem::take(&mut self.out)
     }
@@ -83,9 +120,17 @@ impl Scheduler {
         if !matches!(event, Event::Tick) {
             self.heard_ns = now_ns;
         }
+        if self.about_strangers(&event) {
+            return;
+        }
         match event {
             Event::Joined(joined) => self.joined(now_ns, joined),
-            Event::Ready { worker, fingerprint } => self.ready(now_ns, worker, fingerprint),
+            Event::Halted { worker, generation, done, peer_address } => {
+                self.halted(worker, generation, done, peer_address);
+            }
+            Event::Ready { worker, generation, fingerprint } => {
+                self.ready(now_ns, worker, generation, fingerprint);
+            }
             Event::Finished { worker, step, fingerprint } => {
                 self.finished(worker, step, fingerprint);
             }
@@ -122,17 +167,22 @@ impl Scheduler {
             }
             return;
         }
-        let full = !matches!(self.phase, Phase::Gathering);
-        if full || self.workers.iter().any(|w| w.slot.is_some() && w.slot == joined.slot) {
-            let world = self.config.world;
-            let why = format!("the run has its {world} workers already");
+        if matches!(self.phase, Phase::Gathering) {
+            let same = |w: &Joined| w.slot.is_some() && w.slot == joined.slot;
+            if self.workers.iter().any(|w| same(w) && w.worker > worker) {
+                return;
+            }
+            // The one before it has ended, and the news of that is still under way.
+            self.workers.retain(|w| !same(w));
+            self.workers.push(joined);
+            if self.workers.len() == self.config.world as usize {
+                self.start(now_ns);
+            }
+        } else if self.late(joined).is_err() {
+            let workers = self.workers.len();
+            let why = format!("the run has its {workers} workers already");
             self.out.push(Command::Refuse { worker, why: why.clone() });
             self.out.push(Command::Warn(Warning::Refused { worker, why }));
-            return;
-        }
-        self.workers.push(joined);
-        if self.workers.len() == self.config.world as usize {
-            self.start(now_ns);
         }
     }
 
@@ -149,14 +199,18 @@ impl Scheduler {
         self.enter(now_ns, Phase::Starting);
     }
 
-    fn enter(&mut self, now_ns: u64, phase: Phase) {
+    pub(crate) fn enter(&mut self, now_ns: u64, phase: Phase) {
         self.phase = phase;
         self.since_ns = now_ns;
         self.heard_ns = now_ns;
     }
 
-    fn ready(&mut self, now_ns: u64, worker: WorkerId, fingerprint: String) {
+    fn ready(&mut self, now_ns: u64, worker: WorkerId, generation: u64, fingerprint: String) {
         let Some(rank) = self.rank(worker) else { return };
+        if generation < self.generation {
+            // Under way when that generation was halted.
+            return;
+        }
         if !matches!(self.phase, Phase::Starting) {
             return self.out_of_turn(rank, "said `ready` out of turn");
         }
@@ -169,8 +223,17 @@ impl Scheduler {
             return self.reject(rank, reject);
         }
         let fingerprint = prints.into_iter().next().unwrap_or_default();
-        self.out.push(Command::Started { fingerprint });
-        self.run = Run::new(self.config.clone(), now_ns);
+        if self.begun {
+            let (generation, step) = (self.generation, self.run.done());
+            let world = self.workers.len() as u32;
+            let waited_ns = now_ns.saturating_sub(self.since_ns);
+            self.out.push(Command::Formed { generation, step, world, waited_ns });
+        } else {
+            self.begun = true;
+            self.out.push(Command::Started { fingerprint });
+            let config = Config { world: self.workers.len() as u32, ..self.config.clone() };
+            self.run = Run::new(config, now_ns);
+        }
         self.enter(now_ns, Phase::Running);
     }
 
@@ -184,7 +247,7 @@ impl Scheduler {
         };
         let Some(rank) = self.rank(*worker) else { return };
         match self.phase {
-            Phase::Running | Phase::Failing(_) => {}
+            Phase::Running | Phase::Halting(_) | Phase::Failing(_) => {}
             Phase::Committing(_) | Phase::Concluded => return,
             _ => return self.out_of_turn(rank, "reported work that nobody had asked for"),
         }
@@ -205,7 +268,7 @@ impl Scheduler {
         }
     }
 
-    fn reject(&mut self, rank: u32, reject: Reject) {
+    pub(crate) fn reject(&mut self, rank: u32, reject: Reject) {
         match reject {
             Reject::Protocol(what) => self.out_of_turn(rank, &what),
             Reject::Mismatch { step, what, groups } => {
@@ -264,7 +327,12 @@ impl Scheduler {
 
     fn exited(&mut self, now_ns: u64, slot: u32, exit: Exit) {
         if matches!(self.phase, Phase::Gathering) {
-            return self.fail(Cause::NeverJoined { slot, exit });
+            self.workers.retain(|w| w.slot != Some(slot));
+            // By a signal: not for a reason of its own.
+            if !(exit.by_signal && self.replace(slot)) {
+                self.fail(Cause::NeverJoined { slot, exit });
+            }
+            return;
         }
         let place = self.workers.iter().position(|w| w.slot == Some(slot));
         let Some((rank, w)) = place.and_then(|r| Some((r as u32, self.workers.get(r)?))) else {
@@ -291,19 +359,37 @@ impl Scheduler {
     }
 
     fn suspect(&mut self, now_ns: u64, cause: Cause) {
+        if self.recovers(&cause) {
+            return self.halt(now_ns, Some(cause));
+        }
         match &mut self.phase {
             Phase::Failing(fault) => fault.hear(cause),
             Phase::Committing(_) | Phase::Concluded => {}
+            Phase::Halting(_) => self.hear(now_ns, cause),
             _ => {
-                let guests = (0..).zip(&self.workers).filter(|(_, w)| w.slot.is_none());
-                let guests = guests.map(|(rank, _)| rank).collect();
+                let guests = self.guests();
                 self.enter(now_ns, Phase::Failing(Fault::new(now_ns, cause, guests)));
             }
         }
     }
 
+    /// Ranks that nobody started here.
+    pub(crate) fn guests(&self) -> Vec<u32> {
+        let guests = (0..).zip(&self.workers).filter(|(_, w)| w.slot.is_none());
+        guests.map(|(rank, _)| rank).collect()
+    }
+
+    /// Under way, or about to be again.
+    fn is_running(&self) -> bool {
+        match self.phase {
+            Phase::Running => true,
+            Phase::Starting | Phase::Halting(_) => self.begun,
+            _ => false,
+        }
+    }
+
     fn interrupt(&mut self, now_ns: u64) {
-        let running = matches!(self.phase, Phase::Running);
+        let running = self.is_running();
         if running && self.interrupted_ns.is_none() {
             self.interrupted_ns = Some(now_ns);
             let step = self.run.ask_to_stop(true).unwrap_or(self.run.end_step());
@@ -337,10 +423,10 @@ impl Scheduler {
 
     fn stop(&mut self) {
         match self.phase {
-            Phase::Running => {
+            _ if self.is_running() => {
                 self.run.ask_to_stop(false);
             }
-            Phase::Gathering | Phase::Starting => {
+            Phase::Gathering | Phase::Starting | Phase::Halting(_) => {
                 self.abort("stopped on request");
                 self.conclude(Ended::Stopped);
             }
@@ -358,12 +444,17 @@ impl Scheduler {
                 let (came, world) = (self.workers.len() as u32, self.config.world);
                 self.fail(Cause::TooFew { came, world, waited_ns });
             }
+            _ if grace_over && self.is_running() => self.stop_now(),
             Phase::Starting if waited_ns >= times.ready_ns => {
                 let missing = |r: &u32| self.prints.get(*r as usize).is_some_and(|p| p.is_none());
-                let ranks = (0..self.config.world).filter(missing).collect();
-                self.fail(Cause::NotReady { ranks, waited_ns });
+                let ranks = (0..self.workers.len() as u32).filter(missing).collect();
+                let cause = Cause::NotReady { ranks, waited_ns };
+                if self.begun && self.recovers(&cause) {
+                    self.halt(now_ns, Some(cause));
+                } else {
+                    self.fail(cause);
+                }
             }
-            Phase::Running if grace_over => self.stop_now(),
             Phase::Running => self.check_stall(now_ns),
             Phase::Finishing => self.check_goodbyes(now_ns, waited_ns >= times.grace_ns),
             Phase::Failing(fault) if fault.settled(now_ns, times.settle_ns) => {
@@ -392,7 +483,13 @@ impl Scheduler {
         }
         let ranks = self.run.owing();
         if !ranks.is_empty() {
-            return self.fail(Cause::Stalled { ranks, waited_ns, step: self.run.done() });
+            let cause = Cause::Stalled { ranks, waited_ns, step: self.run.done() };
+            // Who still answers says so when all are halted.
+            return if self.recovers(&cause) {
+                self.halt(now_ns, Some(cause));
+            } else {
+                self.fail(cause);
+            };
         }
         if let Some(step) = self.run.committing() {
             let seconds = waited_ns / 1_000_000_000;
@@ -408,6 +505,10 @@ impl Scheduler {
         if let Some((step, why)) = self.run.final_save_failed() {
             let cause = Cause::FinalSave { step, why: why.to_string() };
             return self.fail(cause);
+        }
+        let why = "the run is over".to_string();
+        for Joined { worker, .. } in std::mem::take(&mut self.reserve) {
+            self.out.push(Command::Refuse { worker, why: why.clone() });
         }
         self.out.push(Command::Finish);
         self.enter(now_ns, Phase::Finishing);
@@ -448,7 +549,7 @@ impl Scheduler {
     }
 
     /// The cause is known: everybody leaves.
-    fn fail(&mut self, cause: Cause) {
+    pub(crate) fn fail(&mut self, cause: Cause) {
         self.abort("the run has failed");
         if self.run.committing().is_some() {
             self.phase = Phase::Committing(cause);
@@ -466,6 +567,7 @@ impl Scheduler {
 
     fn conclude(&mut self, ended: Ended) {
         self.phase = Phase::Concluded;
+        self.tell_of_losses(u64::MAX);
         let fingerprint = self.prints.iter().flatten().next().cloned();
         self.out.push(Command::Conclude(Box::new(Outcome {
             ended,

@@ -40,24 +40,49 @@ pub enum ToWorker {
     Finish,
     /// Leave now; nothing is saved.
     Abort { why: String },
+    /// Members change: drop the step at hand. Answered by `Halted`; then `Form` or `Abort` comes.
+    Halt { generation: u64 },
+    /// A place in a new generation, for a worker that has had its `Start`. Answered like it.
+    Form(Form),
 }
 
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
 pub struct Start {
     pub plan: Plan,
     pub run: String,
-    pub rank: u32,
-    pub world: u32,
-    /// Lanes: threads that compute shards.
-    pub threads: u32,
-    /// Which transport carries gradients.
-    pub links: Links,
     /// Continue from this checkpoint directory.
     pub resume: Option<String>,
     /// Step at which the run starts (0, or the checkpoint's).
     pub first_step: u64,
     /// Record spans of these steps for the trace.
     pub trace: Vec<u64>,
+    pub form: Form,
+}
+
+/// A worker's place among the members of a generation.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Form {
+    /// Counts the times that the members have changed.
+    pub generation: u64,
+    pub rank: u32,
+    pub world: u32,
+    /// Lanes: threads that compute shards.
+    pub threads: u32,
+    /// Which transport carries gradients.
+    pub links: Links,
+    /// Steps done when it begins.
+    pub base: u64,
+    /// Per rank: has the weights and the optimizer's state after `base` steps. When nobody has,
+    /// all begin as `Start` says; otherwise those that have not receive them from the first that
+    /// has.
+    pub holders: Vec<bool>,
+}
+
+impl Form {
+    /// Some members have the weights, and others are to receive them.
+    pub fn is_shared(&self) -> bool {
+        self.holders.contains(&true) && self.holders.contains(&false)
+    }
 }
 
 /// How gradients travel between the workers of a job.
@@ -107,11 +132,24 @@ pub enum FromWorker {
     Pong(u64),
     Finished(Finished),
     Failed(Failure),
+    Halted(Halted),
+}
+
+/// The answer to `Halt`: nothing of the generation before follows it.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Halted {
+    pub generation: u64,
+    /// Steps that this worker's weights have seen; None while it has none.
+    pub done: Option<u64>,
+    /// Where its peers reach it from now on.
+    pub peer_address: String,
 }
 
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
 pub struct Ready {
-    /// Fingerprint of the weights before the first step: equal on all ranks.
+    pub generation: u64,
+    /// Fingerprint of the weights before the first step: equal on all ranks. Empty in a later
+    /// generation all of whose members have kept their weights.
     pub fingerprint: String,
     /// Bytes this worker holds: weights, gradients, optimizer, activations.
     pub bytes: u64,

@@ -3,6 +3,7 @@
 
 use crate::WorkerError;
 use crate::setup::Bench;
+use crate::share::share;
 use crate::step::StepJob;
 use crate::trace::{Spans, now_ns};
 use monarch_collective::{
@@ -72,6 +73,8 @@ pub(crate) struct Reduced {
 pub(crate) enum Request {
     Step(Arc<StepJob>),
     Scalars(u64, Scalars),
+    /// Weights and optimizer of this rank, as after so many steps, to all.
+    Share(u32, u64),
 }
 
 type Reply = Result<Reduced, WorkerError>;
@@ -176,6 +179,24 @@ impl Comm {
             }
         }
     }
+
+    /// Gives all ranks the weights and the optimizer's state of one.
+    pub(crate) fn share(
+        &mut self,
+        bench: &Bench,
+        donor: u32,
+        step: u64,
+    ) -> Result<(), WorkerError> {
+        match self {
+            Comm::Here(transport) => share(&mut **transport, bench, donor, step),
+            Comm::Thread { requests, replies, .. } => {
+                if let Some(requests) = requests {
+                    let _ = requests.send(Request::Share(donor, step));
+                }
+                replies.recv().unwrap_or_else(|_| Err(ended())).map(|_| ())
+            }
+        }
+    }
 }
 
 impl Drop for Comm {
@@ -206,6 +227,9 @@ fn serve(
             Request::Step(job) => step(transport, bench, &job),
             Request::Scalars(step, mine) => numbers(transport, bench, step, &mine)
                 .map(|scalars| Reduced { scalars, ..Reduced::default() }),
+            Request::Share(donor, step) => {
+                share(transport, bench, donor, step).map(|()| Reduced::default())
+            }
         });
         let reply = catch_unwind(answer).unwrap_or_else(|_| Err(ended()));
         if replies.send(reply).is_err() {

@@ -3,7 +3,7 @@
 use crate::WorkerError;
 use crate::link::{ControlLink, Outlet, Received};
 use monarch_collective::Stop;
-use monarch_wire::{Due, FromWorker, Start, ToWorker};
+use monarch_wire::{Due, Form, FromWorker, Start, ToWorker};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -26,7 +26,6 @@ pub(crate) enum Order {
 #[derive(Clone)]
 pub(crate) struct Orders {
     shared: Arc<Shared>,
-    pub(crate) stop: Stop,
 }
 
 struct Shared {
@@ -37,9 +36,15 @@ struct Shared {
 #[derive(Default)]
 struct State {
     start: Option<Box<Start>>,
+    form: Option<Box<Form>>,
+    /// A generation for which the work at hand is to be dropped.
+    halt: Option<u64>,
+    /// Ends the waits of the generation at hand.
+    stop: Stop,
     until: u64,
     dues: VecDeque<Due>,
     finish: bool,
+    started: bool,
     /// Why the run ends early.
     end: Option<End>,
     /// The run is over: the reader may leave.
@@ -62,7 +67,7 @@ impl Orders {
     ) -> Result<(Orders, Outlet, JoinHandle<()>), WorkerError> {
         let (outlet, mut receive) = link.split();
         let shared = Arc::new(Shared { state: Mutex::default(), came: Condvar::new() });
-        let orders = Orders { shared, stop: Stop::new() };
+        let orders = Orders { shared };
         let (reader, pongs) = (orders.clone(), outlet.clone());
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
         let spawned = thread.spawn(move || {
@@ -116,12 +121,23 @@ impl Orders {
                 return self.end(End::Aborted(why));
             }
             ToWorker::Start(start) => {
-                if state.start.is_some() || state.until > 0 {
+                if state.start.is_some() || state.started {
                     drop(state);
                     return self.end(End::Nonsense("a second `Start`".into()));
                 }
                 state.start = Some(Box::new(start));
+                state.started = true;
             }
+            ToWorker::Halt { generation } => {
+                // What was asked of the generation before is asked again of the next one.
+                let State { form, until, dues, .. } = &mut *state;
+                *form = None;
+                *until = 0;
+                dues.clear();
+                state.halt = Some(generation);
+                state.stop.set();
+            }
+            ToWorker::Form(form) => state.form = Some(Box::new(form)),
             ToWorker::Window(window) => {
                 state.until = state.until.max(window.until);
                 state.dues.extend(window.due);
@@ -133,8 +149,10 @@ impl Orders {
     }
 
     fn end(&self, end: End) {
-        self.lock().end.get_or_insert(end);
-        self.stop.set();
+        let mut state = self.lock();
+        state.end.get_or_insert(end);
+        state.stop.set();
+        drop(state);
         self.shared.came.notify_all();
     }
 
@@ -152,6 +170,37 @@ impl Orders {
             Some(End::Refused(why)) => Err(WorkerError::Refused { why }),
             Some(End::Nonsense(what)) => Err(WorkerError::Protocol { what }),
         }
+    }
+
+    /// The switch that ends the waits of the generation at hand.
+    pub(crate) fn stop(&self) -> Stop {
+        self.lock().stop.clone()
+    }
+
+    /// Waits until the work at hand is to be dropped; the generation that comes after it.
+    pub(crate) fn halted(&self) -> Result<u64, WorkerError> {
+        self.wait_for(|state| state.halt)
+    }
+
+    pub(crate) fn is_halting(&self) -> bool {
+        self.lock().halt.is_some()
+    }
+
+    /// All of the generation before is gone: waits are for the next one from now on. False when
+    /// that is to be dropped already.
+    pub(crate) fn renew(&self, generation: u64) -> bool {
+        let mut state = self.lock();
+        let current = state.halt == Some(generation);
+        if current && state.end.is_none() {
+            state.halt = None;
+            state.stop = Stop::new();
+        }
+        current
+    }
+
+    /// Waits for a place in the next generation.
+    pub(crate) fn form(&self) -> Result<Box<Form>, WorkerError> {
+        self.wait(|state| state.form.take())
     }
 
     /// Waits for `Start`.
@@ -172,7 +221,16 @@ impl Orders {
         })
     }
 
+    /// Like [`Self::wait_for`], until the work at hand is to be dropped.
     fn wait<T>(&self, mut find: impl FnMut(&mut State) -> Option<T>) -> Result<T, WorkerError> {
+        let found = self.wait_for(|state| match state.halt {
+            Some(_) => Some(None),
+            None => find(state).map(Some),
+        });
+        found?.ok_or(WorkerError::Halted)
+    }
+
+    fn wait_for<T>(&self, mut find: impl FnMut(&mut State) -> Option<T>) -> Result<T, WorkerError> {
         loop {
             self.check()?;
             let mut state = self.lock();

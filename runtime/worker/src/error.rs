@@ -10,6 +10,8 @@ pub enum WorkerError {
     LinkClosed { why: String },
     /// The controller said so.
     Aborted { why: String },
+    /// Members change: the work at hand is dropped.
+    Halted,
     /// The controller does not want this worker.
     Refused { why: String },
     /// A message that makes no sense at this point.
@@ -38,7 +40,9 @@ impl WorkerError {
 
     /// True for an error that follows from another: the stop switch was set.
     pub(crate) fn is_echo(&self) -> bool {
-        matches!(self, WorkerError::Collective { source: CollectiveError::Aborted, .. })
+        let stopped =
+            matches!(self, WorkerError::Collective { source: CollectiveError::Aborted, .. });
+        stopped || matches!(self, WorkerError::Halted)
     }
 
     /// What the controller is told; None when it knows already or cannot be told.
@@ -46,6 +50,7 @@ impl WorkerError {
         let (step, task, message, span, lost_peer) = match self {
             WorkerError::LinkClosed { .. }
             | WorkerError::Aborted { .. }
+            | WorkerError::Halted
             | WorkerError::Refused { .. } => return None,
             WorkerError::Protocol { what } => (None, "control".into(), what.clone(), None, None),
             WorkerError::Setup { task, message, span } => {
@@ -75,6 +80,7 @@ impl fmt::Display for WorkerError {
                 write!(f, "the link to the controller is gone: {why}")
             }
             WorkerError::Aborted { why } => write!(f, "the controller ended the run: {why}"),
+            WorkerError::Halted => f.write_str("the members of the run change"),
             WorkerError::Refused { why } => write!(f, "the controller refused this worker: {why}"),
             WorkerError::Protocol { what } => f.write_str(what),
             WorkerError::Setup { task, message, .. } => write!(f, "{task}: {message}"),

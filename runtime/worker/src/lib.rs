@@ -23,6 +23,7 @@ mod run;
 mod save;
 mod setup;
 mod shard;
+mod share;
 mod step;
 mod tasks;
 mod trace;

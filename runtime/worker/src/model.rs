@@ -30,8 +30,17 @@ pub(crate) struct Model {
 impl Model {
     /// The plan's initial values, and an optimizer that has seen nothing.
     pub(crate) fn init(plan: &Plan) -> Result<Model, WorkerError> {
+        Model::fill(plan, |_| true)
+    }
+
+    /// Weights that are never trained, and room for those of another worker.
+    pub(crate) fn frozen(plan: &Plan) -> Result<Model, WorkerError> {
+        Model::fill(plan, |weight| !weight.trainable)
+    }
+
+    fn fill(plan: &Plan, wanted: impl Fn(&Weight) -> bool) -> Result<Model, WorkerError> {
         let mut state = State::zeros(plan, INIT)?;
-        fill_initial(&plan.weights, plan.seed, &mut state.weights)?;
+        fill_initial(&plan.weights, wanted, plan.seed, &mut state.weights)?;
         Ok(Model { state: RwLock::new(state) })
     }
 
@@ -138,13 +147,18 @@ impl Snapshot {
 pub fn initial_weights(weights: &[Weight], seed: u64) -> Result<Weights, WorkerError> {
     let mut out = Weights::new(weights.iter().map(Weight::elements))
         .map_err(|e| WorkerError::setup(INIT, e))?;
-    fill_initial(weights, seed, &mut out)?;
+    fill_initial(weights, |_| true, seed, &mut out)?;
     Ok(out)
 }
 
-fn fill_initial(weights: &[Weight], seed: u64, values: &mut Weights) -> Result<(), WorkerError> {
+fn fill_initial(
+    weights: &[Weight],
+    wanted: impl Fn(&Weight) -> bool,
+    seed: u64,
+    values: &mut Weights,
+) -> Result<(), WorkerError> {
     let mut files: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
-    for (i, weight) in weights.iter().enumerate() {
+    for (i, weight) in weights.iter().enumerate().filter(|(_, w)| wanted(w)) {
         let out = values.get_mut(i);
         if let Init::File { path, name, .. } = &weight.init {
             files.entry(path).or_default().push((i, name));

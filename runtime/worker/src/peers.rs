@@ -1,11 +1,15 @@
 //! Bulk transfers to the other workers over QUIC.
 
 use crate::WorkerError;
-use monarch_collective::{Bulk, BulkError, BulkEvent, BulkPayload, HEADER_BYTES, Stop};
-use monarch_net::{Identity, MeshEvent, Options, Payload, PeerMesh, RecvError, SendError};
+use monarch_collective::{
+    Bulk, BulkError, BulkEvent, BulkPayload, CollectiveError, HEADER_BYTES, Stop,
+};
+use monarch_net::{
+    Identity, MeshError, MeshEvent, Options, Payload, PeerMesh, RecvError, SendError,
+};
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a wait looks whether the run has ended.
 const SLICE: Duration = Duration::from_millis(2);
@@ -31,8 +35,18 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    pub(crate) fn start(settings: &PeerSettings) -> Result<Listening, WorkerError> {
-        let started = PeerMesh::start(&settings.listen, &settings.identity, &settings.options);
+    /// `patience`: how long the port may still be in use by a mesh of ours.
+    pub(crate) fn start(
+        settings: &PeerSettings,
+        patience: Duration,
+    ) -> Result<Listening, WorkerError> {
+        let start = || PeerMesh::start(&settings.listen, &settings.identity, &settings.options);
+        let mut started = start();
+        let deadline = Instant::now() + patience;
+        while started.is_err() && Instant::now() < deadline {
+            std::thread::sleep(SLICE);
+            started = start();
+        }
         let (mesh, local) = started.map_err(|e| WorkerError::setup("listen for workers", e))?;
         let address = match &settings.advertise {
             Some(host) if host.contains(':') => format!("[{host}]:{}", local.port()),
@@ -50,8 +64,9 @@ impl Listening {
         limit: Duration,
         stop: &Stop,
     ) -> Result<PeerBulk, WorkerError> {
-        let failed =
-            |e: &dyn std::fmt::Display| WorkerError::setup("connect to the other workers", e);
+        const TASK: &str = "connect to the other workers";
+        let failed = |e: &dyn std::fmt::Display| WorkerError::setup(TASK, e);
+        let lost = |source| WorkerError::Collective { step: None, task: TASK.into(), source };
         let mut addresses: Vec<SocketAddr> = Vec::new();
         for peer in peers {
             let found = std::net::ToSocketAddrs::to_socket_addrs(peer);
@@ -69,11 +84,27 @@ impl Listening {
         thread.spawn(work).map_err(|e| failed(&e))?;
         loop {
             match done.recv_timeout(SLICE) {
-                Ok(connected) => return Ok(PeerBulk { mesh: connected.map_err(|e| failed(&e))? }),
-                Err(RecvTimeoutError::Timeout) => stop.check().map_err(|e| failed(&e))?,
+                Ok(Ok(mesh)) => return Ok(PeerBulk { mesh }),
+                Ok(Err(error)) => {
+                    let why = error.to_string();
+                    return Err(match peer_of(&error) {
+                        Some(rank) => lost(CollectiveError::PeerLost { rank, why }),
+                        None => failed(&why),
+                    });
+                }
+                Err(RecvTimeoutError::Timeout) => stop.check().map_err(lost)?,
                 Err(error) => return Err(failed(&error)),
             }
         }
+    }
+}
+
+/// The peer that a mesh could not be formed with.
+fn peer_of(error: &MeshError) -> Option<u32> {
+    match error {
+        MeshError::Connect { rank, .. } | MeshError::Lost { rank, .. } => Some(*rank),
+        MeshError::Missing { ranks, .. } => ranks.first().copied(),
+        _ => None,
     }
 }
 

@@ -7,12 +7,15 @@ use crate::crew::Crew;
 use crate::link::{ControlLink, Outlet};
 use crate::peers::{Listening, PeerSettings};
 use crate::save::Saver;
-use crate::setup::{Bench, set_up};
+use crate::setup::{Bench, Held, Job};
 use crate::trace::{Spans, now_ns};
-use monarch_wire::{Due, DueKind, Finished, FromWorker, Hello, TraceSpan};
+use monarch_wire::{Due, DueKind, Finished, Form, FromWorker, Halted, Hello, TraceSpan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How long a port of one's own may still be in use by the generation before.
+const REBIND: Duration = Duration::from_secs(1);
 
 /// What a worker is told by whoever starts it.
 #[derive(Clone, Debug, Default)]
@@ -44,15 +47,69 @@ pub fn run(link: ControlLink, config: Config) -> Result<(), WorkerError> {
 
 fn drive(orders: &Orders, outlet: &Outlet, config: Config) -> Result<(), WorkerError> {
     let tell = |error| told(orders, outlet, error);
-    let listening = config.peers.as_ref().map(Listening::start).transpose().map_err(tell)?;
+    let listen =
+        |patience| config.peers.as_ref().map(|p| Listening::start(p, patience)).transpose();
+    let mut listening = listen(Duration::ZERO).map_err(tell)?;
     let address = listening.as_ref().map_or_else(String::new, |l| l.address.clone());
     outlet.send(FromWorker::Hello(hello(&config, address)));
-    let start = orders.start().map_err(tell)?;
-    let first = start.first_step;
-    let (mut worker, ready) = set_up(*start, listening, orders, outlet).map_err(tell)?;
+    let (job, mut form) = orders.start().and_then(|start| Job::open(*start)).map_err(tell)?;
+    let mut held = None;
+    loop {
+        let ended = serve(&job, &form, &mut held, listening.take(), orders, outlet);
+        let Err(error) = ended else { return Ok(()) };
+        let mut generation = dropped(orders, outlet, error)?;
+        // Members may change again before all have taken their places.
+        form = loop {
+            listening = listen(REBIND).map_err(tell)?;
+            if orders.renew(generation) {
+                let done = held.as_ref().map(|h: &Held| h.done);
+                let peer_address =
+                    listening.as_ref().map_or_else(String::new, |l| l.address.clone());
+                outlet.send(FromWorker::Halted(Halted { generation, done, peer_address }));
+            }
+            match orders.form() {
+                Ok(next) => break *next,
+                Err(WorkerError::Halted) => generation = orders.halted()?,
+                Err(error) => return Err(tell(error)),
+            }
+        };
+    }
+}
+
+/// One generation, from taking a place in it to its end.
+fn serve(
+    job: &Job,
+    form: &Form,
+    held: &mut Option<Held>,
+    listening: Option<Listening>,
+    orders: &Orders,
+    outlet: &Outlet,
+) -> Result<(), WorkerError> {
+    let (mut worker, ready) = job.take_place(form, held, listening, orders, outlet)?;
     outlet.send(FromWorker::Ready(ready));
-    // Told before the peers see this worker leave.
-    worker.work(orders, outlet, first).map_err(tell)
+    match held {
+        // Told before the peers see this worker leave.
+        Some(held) => worker.work(orders, outlet, &mut held.done),
+        None => Ok(()),
+    }
+}
+
+/// What follows from the end of a generation: the number of the next one, if there is to be one.
+fn dropped(orders: &Orders, outlet: &Outlet, error: WorkerError) -> Result<u64, WorkerError> {
+    let peers = matches!(error, WorkerError::Collective { .. } | WorkerError::Setup { .. });
+    if peers && orders.is_halting() {
+        // Those who are gone, and what they shared, cannot be found any more.
+        return orders.halted();
+    }
+    let lost_peer = error.failure().is_some_and(|f| f.lost_peer.is_some());
+    if !lost_peer && !error.is_echo() {
+        return Err(told(orders, outlet, error));
+    }
+    if let Some(failure) = error.failure().filter(|_| lost_peer) {
+        // It is for the controller to say whether the others go on without that peer.
+        outlet.send(FromWorker::Failed(failure));
+    }
+    orders.halted()
 }
 
 /// The first cause of an error: what the controller said comes before what followed from it. The
@@ -65,7 +122,7 @@ fn told(orders: &Orders, outlet: &Outlet, error: WorkerError) -> WorkerError {
     if let Some(failure) = error.failure() {
         outlet.send(FromWorker::Failed(failure));
     }
-    orders.stop.set();
+    orders.stop().set();
     error
 }
 
@@ -104,26 +161,31 @@ impl Worker {
         Ok(())
     }
 
-    fn work(&mut self, orders: &Orders, outlet: &Outlet, first: u64) -> Result<(), WorkerError> {
-        let mut done = first;
+    /// `done` counts the steps that the weights have seen.
+    fn work(
+        &mut self,
+        orders: &Orders,
+        outlet: &Outlet,
+        done: &mut u64,
+    ) -> Result<(), WorkerError> {
         loop {
-            match orders.next(done)? {
+            match orders.next(*done)? {
                 Order::Step => {
-                    let report = self.step(done)?;
+                    let report = self.step(*done)?;
+                    *done += 1;
                     outlet.send(FromWorker::Step(report));
-                    done += 1;
                 }
                 Order::Due(Due { step, what }) => {
-                    if step < done {
+                    if step < *done {
                         let what = format!("`{what:?}` is due at step {step}, {done} are done");
                         return Err(WorkerError::Protocol { what });
                     }
-                    self.due(what, done, outlet)?;
+                    self.due(what, *done, outlet)?;
                 }
                 Order::Finish => {
                     self.saver.wait()?;
                     let fingerprint = self.bench.model.fingerprint(&self.bench.plan);
-                    outlet.send(FromWorker::Finished(Finished { step: done, fingerprint }));
+                    outlet.send(FromWorker::Finished(Finished { step: *done, fingerprint }));
                     return Ok(());
                 }
             }

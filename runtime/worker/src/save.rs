@@ -10,7 +10,7 @@ use monarch_graph::Plan;
 use monarch_wire::{FromWorker, SaveReport, SavedFile};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,12 +26,14 @@ pub(crate) struct Saver {
     outlet: Outlet,
     stop: Stop,
     running: Option<JoinHandle<()>>,
+    /// Nobody wants to hear of a save of this generation any more.
+    void: Arc<Mutex<bool>>,
 }
 
 impl Saver {
     pub(crate) fn new(plan: Arc<Plan>, rank: u32, world: u32, outlet: Outlet, stop: Stop) -> Saver {
         let stored = Arc::new(layout(&plan, world));
-        Saver { plan, rank, world, stored, outlet, stop, running: None }
+        Saver { plan, rank, world, stored, outlet, stop, running: None, void: Arc::default() }
     }
 
     /// Begins a save of what `model` is after `step` steps. Waits for the one before: a disk that
@@ -56,7 +58,14 @@ impl Saver {
         };
         let outlet = self.outlet.clone();
         let thread = std::thread::Builder::new().name("save".into());
-        let work = move || outlet.send(FromWorker::Saved(part.write(&snapshot)));
+        let void = self.void.clone();
+        let work = move || {
+            let report = part.write(&snapshot);
+            let void = void.lock().unwrap_or_else(PoisonError::into_inner);
+            if !*void {
+                outlet.send(FromWorker::Saved(report));
+            }
+        };
         let spawned = thread.spawn(work);
         let spawned = spawned.map_err(|e| WorkerError::task(step, "save a checkpoint", e))?;
         self.running = Some(spawned);
@@ -77,6 +86,12 @@ impl Saver {
         // It reports its own errors, and its panics.
         let _ = thread.join();
         Ok(())
+    }
+}
+
+impl Drop for Saver {
+    fn drop(&mut self) {
+        *self.void.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 }
 

@@ -62,13 +62,18 @@ fn a_run_over_quic() {
     let start = Start {
         plan: plan(&data, true),
         run: "test".into(),
-        rank: 0,
-        world: 1,
-        threads: 2,
-        links: Links::None,
         resume: None,
         first_step: 0,
         trace: vec![],
+        form: Form {
+            generation: 0,
+            rank: 0,
+            world: 1,
+            threads: 2,
+            links: Links::None,
+            base: 0,
+            holders: vec![false],
+        },
     };
     line.say(&ToWorker::Start(start));
     assert!(matches!(message(&line.events), FromWorker::Ready(_)));

@@ -150,10 +150,11 @@ fn work(fakes: &Fakes, slot: u32, job: [u8; 32], door: &Door, trick: &Trick) -> 
         return exit("exit code 0", None);
     }
     let ready = Ready {
+        generation: 0,
         fingerprint: print_at(&start.plan, start.first_step),
         bytes: 1 << 20,
         isa: "scalar".into(),
-        threads: start.threads,
+        threads: start.form.threads,
     };
     let _ = end.send(FromWorker::Ready(ready));
     Worker { fakes, end, start, trick, due: VecDeque::new(), step: 0, until: 0, finish: false }
@@ -282,7 +283,7 @@ impl Worker<'_> {
     }
 
     fn save(&self, step: u64, directory: &Path) -> SaveReport {
-        let (rank, world) = (self.start.rank, self.start.world);
+        let (rank, world) = (self.start.form.rank, self.start.form.world);
         let stored: Vec<_> =
             layout(&self.start.plan, world).into_iter().filter(|t| t.rank == rank).collect();
         let size = |t: &Stored| t.shape.iter().product::<u64>() as usize;

@@ -42,8 +42,9 @@ fn live(
         match message {
             ToWorker::Start(start) => {
                 let fingerprint = print_at(&start.plan, 0);
-                let (bytes, isa, threads) = (1, "scalar".to_string(), start.threads);
-                say(FromWorker::Ready(Ready { fingerprint, bytes, isa, threads }));
+                let (bytes, isa, threads) = (1, "scalar".to_string(), start.form.threads);
+                let generation = 0;
+                say(FromWorker::Ready(Ready { generation, fingerprint, bytes, isa, threads }));
                 plan = Some(start.plan);
             }
             ToWorker::Window(window) => {
@@ -68,6 +69,7 @@ fn live(
             }
             ToWorker::Refused { why } => return why,
             ToWorker::Abort { why } => return why,
+            ToWorker::Halt { .. } | ToWorker::Form(_) => return "its members change".into(),
         }
     }
 }

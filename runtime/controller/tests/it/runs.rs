@@ -185,7 +185,7 @@ fn lanes_are_shared_out_and_never_idle() {
     observe(&config(dir.path(), plan(2), 3), &mut fakes, |_, _| {}).0.unwrap();
     // Four cores among three workers of one host, four shards.
     let mut got: Vec<(u32, u32)> =
-        fakes.starts.lock().unwrap().iter().map(|s| (s.rank, s.threads)).collect();
+        fakes.starts.lock().unwrap().iter().map(|s| (s.form.rank, s.form.threads)).collect();
     got.sort();
     assert_eq!(got, [(0, 1), (1, 1), (2, 1)]);
 }

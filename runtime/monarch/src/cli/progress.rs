@@ -125,8 +125,12 @@ impl Observer for Progress {
             RunEvent::Step(step) => self.step(step),
             RunEvent::Evaluated(eval) => self.evaluated(eval),
             RunEvent::Warning { text } => self.say(&format!("warning: {text}")),
-            RunEvent::WorkerLost { rank, host, why } => {
-                self.say(&format!("worker {rank} on {host} is lost: {why}"));
+            RunEvent::WorkerLost { rank, host, why, step } => {
+                self.say(&format!("worker {rank} on {host} is lost in step {step}: {why}"));
+            }
+            RunEvent::Regrouped { step, workers, seconds, .. } => {
+                let ms = seconds * 1e3;
+                self.say(&format!("{workers} workers go on with step {step} ({ms:.0} ms)"));
             }
             RunEvent::Finished(_) => self.clear(),
             RunEvent::Listening { .. } | RunEvent::Joined { .. } | RunEvent::CheckpointSaved(_) => {

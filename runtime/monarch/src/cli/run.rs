@@ -309,9 +309,13 @@ fn event_json(event: &RunEvent) -> Value {
             "fingerprint": c.fingerprint,
         }),
         RunEvent::Warning { text } => json!({ "event": "warning", "text": text }),
-        RunEvent::WorkerLost { rank, host, why } => {
-            json!({ "event": "lost", "rank": rank, "host": host, "why": why })
+        RunEvent::WorkerLost { rank, host, why, step } => {
+            json!({ "event": "lost", "rank": rank, "host": host, "why": why, "step": step })
         }
+        RunEvent::Regrouped { generation, step, workers, seconds } => json!({
+            "event": "regrouped", "generation": generation, "step": step, "workers": workers,
+            "seconds": seconds,
+        }),
         RunEvent::Finished(s) => summary_json(s),
         RunEvent::Joined { host, joined, world } => {
             json!({ "event": "joined", "host": host, "joined": joined, "world": world })

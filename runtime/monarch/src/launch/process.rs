@@ -73,10 +73,6 @@ impl WorkerProcess {
         Ok(WorkerProcess { child, stdin, tail, reader, exit: None })
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Waits for the last words. A process that it has started may hold the other end open, so
     /// the wait is bounded.
     fn join_reader(&mut self) {
@@ -120,6 +116,10 @@ impl Child for WorkerProcess {
         if self.try_wait().is_none() {
             self.kill_group();
         }
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.child.id())
     }
 
     fn stderr_tail(&self) -> Vec<String> {
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn dropping_reaps() {
         let process = WorkerProcess::spawn(shell("sleep 600"), "x").unwrap();
-        let pid = process.pid();
+        let pid = process.pid().unwrap();
         drop(process);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }

@@ -2,8 +2,8 @@
 //! and a clock. All from one seed.
 
 use monarch_sched::{
-    Command, Config, DueKind, EvalNames, Event, Exit, Failure, Joined, Outcome, Scheduler,
-    StepNumbers, Timeouts, Transport, Warning, WorkerId,
+    Command, Config, DueKind, EvalNames, Event, Exit, Failure, Joined, Outcome, Recovery,
+    Scheduler, StepNumbers, Timeouts, Transport, Warning, WorkerId,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -37,12 +37,14 @@ pub fn config(world: u32, steps: u64) -> Config {
         saves: Default::default(),
         save_at_end: true,
         rules: Vec::new(),
+        recovery: Recovery { least: 0, ..Recovery::default() },
         timeouts: Timeouts {
             join_ns: 2_000 * MS,
             ready_ns: 2_000 * MS,
             stall_ns: 5_000 * MS,
             grace_ns: 1_000 * MS,
             settle_ns: 200 * MS,
+            halt_ns: 1_000 * MS,
         },
     }
 }
@@ -274,7 +276,7 @@ impl Cluster {
         match worker.inbox.pop_front() {
             Some(Told::Start) => {
                 let fingerprint = "start".to_string();
-                worker.outbox.push_back(Event::Ready { worker: id, fingerprint });
+                worker.outbox.push_back(Event::Ready { worker: id, generation: 0, fingerprint });
                 worker.actions += 1;
             }
             Some(Told::Window(until, due)) => {
@@ -398,6 +400,7 @@ impl Cluster {
             Command::Conclude(outcome) => self.record = Some(*outcome),
             Command::Refuse { .. } | Command::Started { .. } | Command::Discard { .. } => {}
             Command::Warn(_) => {}
+            other => panic!("seed {seed}: {other:?} without recovery"),
         }
     }
 

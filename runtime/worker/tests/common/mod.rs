@@ -8,6 +8,7 @@ use monarch_graph::Plan;
 use monarch_net::{ClusterKey, Identity, Options, Role};
 use monarch_wire::*;
 use monarch_worker::{Config, ControlLink, PeerSettings, Received, WorkerError, run};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -63,6 +64,20 @@ impl Rank {
     }
 }
 
+/// How workers are reached by their peers.
+pub fn ranks_config(way: Way) -> Config {
+    // One key for all of this process.
+    static KEY: OnceLock<ClusterKey> = OnceLock::new();
+    let key = KEY.get_or_init(|| ClusterKey::generate().unwrap());
+    let peers = (way == Way::Quic).then(|| PeerSettings {
+        identity: Identity::new(key, Role::Worker),
+        options: Options::bulk(),
+        listen: "127.0.0.1:0".into(),
+        advertise: None,
+    });
+    Config { peers, ..Config::default() }
+}
+
 /// How a run is set up.
 #[derive(Clone)]
 pub struct Setup {
@@ -82,14 +97,7 @@ impl Setup {
 
     /// Workers that have been told to start; also what must stay open for them.
     pub fn start(&self) -> (Vec<Rank>, Box<dyn Send>) {
-        let key = ClusterKey::generate().unwrap();
-        let peers = (self.way == Way::Quic).then(|| PeerSettings {
-            identity: Identity::new(&key, Role::Worker),
-            options: Options::bulk(),
-            listen: "127.0.0.1:0".into(),
-            advertise: None,
-        });
-        let config = Config { peers, ..Config::default() };
+        let config = ranks_config(self.way);
         let ranks: Vec<Rank> = (0..self.world).map(|_| Rank::start(config.clone())).collect();
         let (file, path) = shm::create_file().unwrap();
         let links = match self.way {
@@ -103,13 +111,18 @@ impl Setup {
             worker.say(ToWorker::Start(Start {
                 plan: self.plan.clone(),
                 run: "test".into(),
-                rank,
-                world: self.world,
-                threads: self.threads,
-                links: links.clone(),
                 resume: self.resume.clone(),
                 first_step: self.first_step,
                 trace: self.trace.clone(),
+                form: Form {
+                    generation: 0,
+                    rank,
+                    world: self.world,
+                    threads: self.threads,
+                    links: links.clone(),
+                    base: self.first_step,
+                    holders: vec![false; self.world as usize],
+                },
             }));
         }
         (ranks, Box::new(file))

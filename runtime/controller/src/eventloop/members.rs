@@ -1,0 +1,108 @@
+//! Who takes part: places in a generation, workers started again, workers that are lost.
+
+use super::EventLoop;
+use crate::event::RunEvent;
+use monarch_sched::{Event, Exit, Forming, LinkPlan, Placement, WorkerId};
+use monarch_wire::{Form, Links, Start, ToWorker};
+
+impl EventLoop<'_> {
+    /// Sends every member its place; the job too, to those that have not had it.
+    pub(super) fn form(&mut self, forming: Forming) {
+        let Forming { generation, base, placements, holders, links } = forming;
+        self.ranks = placements.iter().map(|p| p.worker).collect();
+        for info in self.workers.values_mut() {
+            info.rank = None;
+        }
+        let Some(links) = self.way_between(links) else { return };
+        for place in &placements {
+            let form = Form {
+                generation,
+                rank: place.rank,
+                world: placements.len() as u32,
+                threads: place.threads,
+                links: links.clone(),
+                base,
+                holders: holders.clone(),
+            };
+            self.place(place, form);
+        }
+    }
+
+    fn place(&mut self, place: &Placement, form: Form) {
+        let info = self.workers.entry(place.worker).or_default();
+        info.rank = Some(place.rank);
+        info.threads = place.threads;
+        let message = if std::mem::replace(&mut info.started, true) {
+            ToWorker::Form(form)
+        } else {
+            let resume = self.config.resume.as_ref();
+            ToWorker::Start(Start {
+                plan: self.config.plan.clone(),
+                run: self.config.run_id.clone(),
+                resume: resume.map(|r| r.directory.display().to_string()),
+                first_step: self.config.first_step(),
+                trace: self.config.trace_steps.clone(),
+                form,
+            })
+        };
+        self.tell_all(&[place.worker], &message);
+    }
+
+    /// None when there is none, which ends the run.
+    fn way_between(&mut self, links: LinkPlan) -> Option<Links> {
+        match links {
+            LinkPlan::None => Some(Links::None),
+            LinkPlan::Quic { peers } => {
+                self.transport = "QUIC";
+                Some(Links::Quic { peers })
+            }
+            LinkPlan::SharedMemory => match monarch_collective::shm::create_file() {
+                Ok((file, path)) => {
+                    self.transport = "shared memory";
+                    // Empty: every worker adds what it needs.
+                    self.memory = Some(file);
+                    Some(Links::SharedMemory { path })
+                }
+                Err(error) => {
+                    self.later.push_back(Event::Broken { what: error.to_string() });
+                    None
+                }
+            },
+        }
+    }
+
+    pub(super) fn replace(&mut self, slot: u32) {
+        if let Err(error) = self.children.replace(slot) {
+            let text = format!("it could not be started: {error}");
+            let exit = Exit { text, by_signal: false, clean: false };
+            self.later.push_back(Event::Exited { slot, exit });
+        }
+    }
+
+    /// Ends a worker that does not answer: should it wake up, it finds nobody.
+    pub(super) fn evict(&mut self, worker: WorkerId, why: &str) {
+        let info = self.workers.get(&worker).and_then(|w| w.hello.as_ref());
+        if let Some(slot) = info.and_then(|h| h.slot) {
+            self.children.kill(slot);
+        }
+        self.links.close(worker, why);
+    }
+
+    pub(super) fn worker_lost(
+        &mut self,
+        rank: u32,
+        worker: WorkerId,
+        slot: Option<u32>,
+        why: &str,
+        step: u64,
+    ) {
+        let hello = self.workers.get(&worker).and_then(|w| w.hello.as_ref());
+        let host = hello.map(|h| h.host.clone()).unwrap_or_default();
+        let mut why = why.to_string();
+        let words = slot.map(|slot| self.children.last_words(slot)).unwrap_or_default();
+        if let Some(last) = words.last() {
+            why = format!("{why} (its last words: {last})");
+        }
+        self.emit(RunEvent::WorkerLost { rank, host, why, step });
+    }
+}

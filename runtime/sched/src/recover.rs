@@ -1,0 +1,341 @@
+//! From the loss of a worker to the next generation.
+//!
+//! Everybody who is left halts and says how many steps its weights have seen. Ranks differ by one
+//! step at most, since a step ends with all of them; the furthest one's edge is where the next
+//! generation begins, and those behind it receive its weights. Nothing is asked of the dead.
+
+use crate::fault::Fault;
+use crate::scheduler::{Phase, Scheduler};
+use crate::{Cause, Command, Event, Exit, Forming, Joined, Warning, WorkerId, ranks};
+use std::collections::BTreeMap;
+
+/// Waiting for those who are left to stop.
+#[derive(Debug)]
+pub(crate) struct Halting {
+    since_ns: u64,
+    /// What was said of the loss; None when members change without one.
+    fault: Option<Fault>,
+    /// Who has stopped, and after how many steps.
+    halted: BTreeMap<WorkerId, Option<u64>>,
+    /// Who is gone for certain, and why as far as is known.
+    dead: BTreeMap<WorkerId, End>,
+    /// Ended on their own; their last words may still be under way.
+    ended: BTreeMap<WorkerId, Exit>,
+}
+
+/// How a worker is known to have ended.
+#[derive(Clone, Debug)]
+struct End {
+    why: String,
+    /// Nothing more will be heard of it.
+    final_word: bool,
+}
+
+/// One that is gone, until it is known how it ended.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    at_ns: u64,
+    rank: u32,
+    worker: WorkerId,
+    slot: Option<u32>,
+    end: End,
+    step: u64,
+}
+
+impl Scheduler {
+    /// Whether the others can go on without the one that this is about.
+    pub(crate) fn recovers(&self, cause: &Cause) -> bool {
+        let others = self.workers.len().saturating_sub(1) as u32;
+        let lost = match cause {
+            Cause::Exited { .. } | Cause::Lost { .. } => true,
+            Cause::Stalled { .. } | Cause::NotReady { .. } => true,
+            Cause::Worker { failure, .. } => failure.lost_peer.is_some(),
+            _ => false,
+        };
+        let least = self.config.recovery.least;
+        let replaced = !self.reserve.is_empty();
+        lost && least > 0
+            && (others >= least || replaced)
+            && matches!(self.phase, Phase::Starting | Phase::Running)
+    }
+
+    /// Stops everybody at once; `cause` is None when members change without a loss.
+    pub(crate) fn halt(&mut self, now_ns: u64, cause: Option<Cause>) {
+        self.generation += 1;
+        let members = self.workers.iter().map(|w| w.worker).collect();
+        self.out.push(Command::Halt { generation: self.generation, workers: members });
+        let halting = Halting {
+            since_ns: now_ns,
+            fault: None,
+            halted: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            ended: BTreeMap::new(),
+        };
+        self.enter(now_ns, Phase::Halting(halting));
+        if let Some(cause) = cause {
+            self.hear(now_ns, cause);
+        }
+    }
+
+    /// Something said of a loss while all are being halted.
+    pub(crate) fn hear(&mut self, now_ns: u64, cause: Cause) {
+        let guests = self.guests();
+        if let Cause::Exited { rank, exit, .. } = &cause
+            && exit.by_signal
+        {
+            self.replace_rank(*rank);
+        }
+        let Phase::Halting(halting) = &mut self.phase else { return };
+        match &cause {
+            Cause::Lost { rank, worker, why } => {
+                let end = End { why: why.clone(), final_word: guests.contains(rank) };
+                halting.dead.entry(*worker).or_insert(end);
+            }
+            Cause::Exited { worker, exit, .. } if exit.by_signal => {
+                halting.dead.insert(*worker, End { why: exit.text.clone(), final_word: true });
+            }
+            Cause::Exited { worker, exit, .. } => {
+                halting.ended.insert(*worker, exit.clone());
+            }
+            _ => {}
+        }
+        let own = matches!(&cause, Cause::Worker { failure, .. } if failure.lost_peer.is_none());
+        match &mut halting.fault {
+            Some(fault) => fault.hear(cause),
+            None => halting.fault = Some(Fault::new(now_ns, cause, guests)),
+        }
+        if own && let Some(fault) = halting.fault.take() {
+            // The job's own trouble: it would come again.
+            self.enter(now_ns, Phase::Failing(fault));
+        }
+    }
+
+    pub(crate) fn halted(
+        &mut self,
+        worker: WorkerId,
+        generation: u64,
+        done: Option<u64>,
+        peer_address: String,
+    ) {
+        if generation != self.generation {
+            return;
+        }
+        let Phase::Halting(halting) = &mut self.phase else { return };
+        if let Some(member) = self.workers.iter_mut().find(|w| w.worker == worker) {
+            member.peer_address = peer_address;
+            halting.halted.insert(worker, done);
+        }
+    }
+
+    /// Goes on as soon as all who are left have stopped.
+    pub(crate) fn check_halting(&mut self, now_ns: u64) {
+        let times = self.config.timeouts;
+        let Phase::Halting(halting) = &mut self.phase else { return };
+        let waited_ns = now_ns.saturating_sub(halting.since_ns);
+        let mut again = Vec::new();
+        if waited_ns >= times.settle_ns / 10 {
+            let ended = std::mem::take(&mut halting.ended);
+            for (worker, exit) in ended {
+                halting.dead.insert(worker, End { why: exit.text, final_word: true });
+                let rank = self.workers.iter().position(|w| w.worker == worker);
+                again.extend(rank.map(|r| r as u32));
+            }
+        }
+        again.into_iter().for_each(|rank| self.replace_rank(rank));
+        if waited_ns >= times.halt_ns {
+            self.evict_laggards(waited_ns);
+        }
+        let Phase::Halting(halting) = &mut self.phase else { return };
+        let known = |w: &Joined| {
+            halting.dead.contains_key(&w.worker) || halting.halted.contains_key(&w.worker)
+        };
+        if !self.workers.iter().all(known) {
+            return;
+        }
+        let unexplained = halting.dead.is_empty() && halting.fault.is_some();
+        if unexplained && waited_ns < times.settle_ns {
+            return;
+        }
+        match std::mem::replace(&mut self.phase, Phase::Concluded) {
+            // Someone complained of a peer, and nobody is gone.
+            Phase::Halting(Halting { fault: Some(fault), .. }) if unexplained => {
+                self.fail(fault.into_cause());
+            }
+            Phase::Halting(halting) => self.regroup(now_ns, halting),
+            other => self.phase = other,
+        }
+    }
+
+    fn evict_laggards(&mut self, waited_ns: u64) {
+        let Phase::Halting(halting) = &mut self.phase else { return };
+        for member in &self.workers {
+            let worker = member.worker;
+            if halting.halted.contains_key(&worker) || halting.dead.contains_key(&worker) {
+                continue;
+            }
+            let why = format!("did not stop within {} s", waited_ns / 1_000_000_000);
+            self.out.push(Command::Evict { worker, why: why.clone() });
+            halting.dead.insert(worker, End { why, final_word: true });
+        }
+    }
+
+    fn regroup(&mut self, now_ns: u64, halting: Halting) {
+        let Halting { fault, halted, dead, .. } = halting;
+        let step = self.run.done();
+        let mut left = Vec::new();
+        for (rank, member) in (0..).zip(std::mem::take(&mut self.workers)) {
+            let Some(end) = dead.get(&member.worker) else {
+                left.push(member);
+                continue;
+            };
+            let (worker, slot, end) = (member.worker, member.slot, end.clone());
+            self.gone.push(Gone { at_ns: now_ns, rank, worker, slot, end, step });
+        }
+        self.workers = left;
+        self.workers.append(&mut self.reserve);
+        self.workers.truncate(self.config.shards as usize);
+        let base = halted.iter().filter(|(w, _)| !dead.contains_key(w)).filter_map(|h| *h.1).max();
+        let too_few = (self.workers.len() as u32) < self.config.recovery.least.max(1);
+        // Weights that have seen steps, and are gone with all who held them.
+        let nothing_left = base.is_none() && self.begun;
+        if too_few || nothing_left {
+            let cause = fault.map(Fault::into_cause);
+            let what = "nobody holds the weights any more".to_string();
+            return self.fail(cause.unwrap_or(Cause::Controller { what }));
+        }
+        let holders = self
+            .workers
+            .iter()
+            .map(|w| base.is_some() && halted.get(&w.worker).copied().flatten() == base);
+        let holders: Vec<(WorkerId, bool)> =
+            self.workers.iter().map(|w| w.worker).zip(holders).collect();
+        let base = base.unwrap_or(self.config.first_step);
+        let world = self.workers.len() as u32;
+        if let Err(reject) = self.run.regroup(base, world, &mut self.out) {
+            return self.reject(0, reject);
+        }
+        self.form(now_ns, base, &holders);
+    }
+
+    fn form(&mut self, now_ns: u64, base: u64, holders: &[(WorkerId, bool)]) {
+        let placements = ranks::place(&self.config, &mut self.workers);
+        let links = match ranks::links(&self.config, &self.workers) {
+            Ok(links) => links,
+            Err(hosts) => return self.fail(Cause::NoSharedMemory { hosts }),
+        };
+        let holds = |worker: WorkerId| holders.contains(&(worker, true));
+        let forming = Forming {
+            generation: self.generation,
+            base,
+            holders: placements.iter().map(|p| holds(p.worker)).collect(),
+            placements,
+            links,
+        };
+        self.prints = vec![None; self.workers.len()];
+        self.gone_ns = vec![None; self.workers.len()];
+        self.out.push(Command::Form(forming));
+        self.enter(now_ns, Phase::Starting);
+    }
+
+    fn replace_rank(&mut self, rank: u32) {
+        if let Some(slot) = self.workers.get(rank as usize).and_then(|w| w.slot) {
+            self.replace(slot);
+        }
+    }
+
+    /// Asks for another worker in the place of one that has ended; false if none is to come.
+    pub(crate) fn replace(&mut self, slot: u32) -> bool {
+        if !self.config.recovery.replace || self.config.recovery.least == 0 {
+            return false;
+        }
+        let times = self.losses.entry(slot).or_default();
+        *times += 1;
+        let times = *times;
+        if times <= self.config.recovery.attempts {
+            self.out.push(Command::Replace { slot });
+        } else if times == self.config.recovery.attempts + 1 {
+            self.out.push(Command::Warn(Warning::GivenUp { slot, times }));
+        }
+        times <= self.config.recovery.attempts
+    }
+
+    /// A worker that comes while the run is under way.
+    pub(crate) fn late(&mut self, joined: Joined) -> Result<(), Joined> {
+        let open = matches!(self.phase, Phase::Starting | Phase::Running | Phase::Halting(_));
+        let same = |w: &Joined| w.slot.is_some() && w.slot == joined.slot;
+        let stale = self.reserve.iter().any(|w| same(w) && w.worker > joined.worker);
+        let members = self.workers.iter().filter(|w| !same(w)).count();
+        let full = members + self.reserve.len() >= self.config.shards as usize;
+        if !open || full || stale || self.config.recovery.least == 0 {
+            return Err(joined);
+        }
+        self.reserve.retain(|w| !same(w));
+        self.reserve.push(joined);
+        Ok(())
+    }
+
+    /// One that had not taken its place yet is gone. True if it was one of those.
+    fn reserve_lost(&mut self, gone: impl Fn(&Joined) -> bool) -> bool {
+        let before = self.reserve.len();
+        self.reserve.retain(|w| !gone(w));
+        self.reserve.len() < before
+    }
+
+    /// Newcomers take their places when all that was asked for is done.
+    pub(crate) fn admit(&mut self, now_ns: u64) {
+        if !self.reserve.is_empty() && self.run.at_rest() {
+            self.halt(now_ns, None);
+        }
+    }
+
+    /// A worker that is no member any more has ended: now it is known how.
+    pub(crate) fn explained(&mut self, slot: u32, exit: &Exit) -> bool {
+        let Some(place) = self.gone.iter().position(|g| g.slot == Some(slot)) else {
+            return false;
+        };
+        let gone = self.gone.remove(place);
+        let end = End { why: exit.text.clone(), final_word: true };
+        self.tell_of(Gone { end, ..gone });
+        true
+    }
+
+    /// Tells of those whose end nobody has explained in time.
+    pub(crate) fn tell_of_losses(&mut self, now_ns: u64) {
+        let limit = self.config.timeouts.settle_ns;
+        let due = |g: &Gone| g.end.final_word || now_ns.saturating_sub(g.at_ns) >= limit;
+        let (told, kept) = std::mem::take(&mut self.gone).into_iter().partition(due);
+        self.gone = kept;
+        let told: Vec<Gone> = told;
+        told.into_iter().for_each(|g| self.tell_of(g));
+    }
+
+    fn tell_of(&mut self, gone: Gone) {
+        let Gone { rank, worker, slot, end: End { why, .. }, step, .. } = gone;
+        self.out.push(Command::Warn(Warning::WorkerLost { rank, worker, slot, why, step }));
+    }
+
+    /// Whether an event is about a worker that has not taken its place yet, or is no member any
+    /// more.
+    pub(crate) fn about_strangers(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Lost { worker, .. } | Event::Failed { worker, .. } => {
+                self.reserve_lost(|w| w.worker == *worker)
+            }
+            Event::Exited { slot, exit } => {
+                let member = self.workers.iter().any(|w| w.slot == Some(*slot));
+                let known = self.explained(*slot, exit);
+                let reserve = self.reserve_lost(|w| w.slot == Some(*slot));
+                let stranger = known || reserve || (!member && self.begun);
+                if stranger && self.open() {
+                    self.replace(*slot);
+                }
+                stranger
+            }
+            _ => false,
+        }
+    }
+
+    fn open(&self) -> bool {
+        matches!(self.phase, Phase::Starting | Phase::Running | Phase::Halting(_))
+    }
+}

@@ -1,0 +1,75 @@
+//! A run between two generations of its workers.
+
+use super::{PendingEval, Reject, Run, agree_on_evaluation, agree_on_step, due_by_step};
+use crate::{Command, EvalNumbers};
+
+impl Run {
+    /// Goes on from edge `base` with `world` ranks: the furthest that any of them has come.
+    ///
+    /// Reports of a step are equal on all ranks, so that one of a step below `base` stands for
+    /// all. Of what lies beyond, nothing has been recorded: it is done again, to the same bits.
+    pub fn regroup(&mut self, base: u64, world: u32, out: &mut Vec<Command>) -> Result<(), Reject> {
+        self.merge_up_to(base, out)?;
+        self.reports.clear();
+        self.next = vec![base; world as usize];
+        self.until = base;
+        if base < self.done {
+            // Those who were further are gone too.
+            self.done = base;
+            self.eval_edge = None;
+            self.evals.clear();
+        }
+        self.take_evaluations(base, out)?;
+        if let Some(save) = self.save.take_if(|s| !s.committing) {
+            let why = "a worker was lost while it was written".to_string();
+            out.push(Command::Discard { step: save.step, why });
+            let comes_again = save.step == self.end_step()
+                || (save.step >= base && self.config.saves_by_step(save.step));
+            self.save_wanted |= !comes_again;
+        }
+        Ok(())
+    }
+
+    fn merge_up_to(&mut self, base: u64, out: &mut Vec<Command>) -> Result<(), Reject> {
+        while self.done < base {
+            let row = self.reports.pop_front().unwrap_or_default();
+            let said: Vec<_> = row.into_iter().flatten().collect();
+            let Some(merged) = agree_on_step(&said)? else {
+                let step = self.done;
+                return Err(Reject::Protocol(format!("is beyond step {step}, and never said so")));
+            };
+            self.done += 1;
+            self.record_step(merged, out);
+        }
+        Ok(())
+    }
+
+    /// Evaluations that some rank has reported are done; the others are asked for again.
+    fn take_evaluations(&mut self, base: u64, out: &mut Vec<Command>) -> Result<(), Reject> {
+        let mut pending = std::mem::take(&mut self.evals);
+        let said = |e: &PendingEval| e.got.iter().flatten().cloned().collect::<Vec<EvalNumbers>>();
+        // Those at one edge are asked for together, and so they are again.
+        let again = pending.iter().any(|e| e.step == base && said(e).is_empty());
+        // What was asked for by the clock has no step of its own: it is due at once.
+        let (every, end) = (self.config.eval_every, self.end_step());
+        let by_clock = |e: &PendingEval| !due_by_step(every, e.step) && e.step != end;
+        let dropped = |e: &&PendingEval| e.step > base || (e.step == base && again);
+        self.eval_wanted |= pending.iter().filter(dropped).any(by_clock);
+        pending.retain(|e| e.step < base || (e.step == base && !again));
+        for eval in pending {
+            let Some(merged) = agree_on_evaluation(said(&eval))? else {
+                let step = eval.step;
+                let what = format!("is beyond the evaluation at step {step}, and never said so");
+                return Err(Reject::Protocol(what));
+            };
+            self.record_evaluation(merged, out);
+        }
+        if again {
+            self.eval_edge = None;
+        } else if self.eval_edge.is_some_and(|edge| edge > base) {
+            // That of this edge was asked for before, and is done.
+            self.eval_edge = Some(base);
+        }
+        Ok(())
+    }
+}
