@@ -6,7 +6,7 @@ use std::fs;
 
 /// Digits for three epochs of 23 steps, with more settings.
 fn run(more: &str, eval: &str) -> (Place, Vec<Value>, Vec<u64>) {
-    let text = swap(&digits("3 epochs"), "batch = 64", &format!("batch = 64\n  {more}"));
+    let text = swap(&digits("3 epochs"), "batch = 64", format!("batch = 64\n  {more}"));
     let text = swap(&text, "every = 1 epoch", eval);
     let place = Place::with(&text);
     place.run(&["run", "job.mon", "--workers", "2"]).expect_code(0);

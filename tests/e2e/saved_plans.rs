@@ -69,7 +69,7 @@ fn replicas_are_carried_out() {
     let text = digits("20 steps");
     let plain = Place::with(&text).train(&["--workers", "1"]).ok().fingerprint();
     let layout = "plan p on lab {\n  mesh  = { dp = 2 }\n  shard { B -> dp }\n}\n";
-    let laid = swap(&text, "train images {", &format!("{layout}train images on p {{"));
+    let laid = swap(&text, "train images {", format!("{layout}train images on p {{"));
     for lab in ["cluster lab { workers = 2 }", "cluster lab { device = CPU { count = 2 } }"] {
         let place = Place::with(&format!("{lab}\n{laid}"));
         place.run(&["plan", "job.mon", "--save", "job.plan"]).ok();
