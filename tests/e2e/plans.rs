@@ -44,3 +44,34 @@ fn chargpt() {
     let args = ["--corpus", &corpus, "--workers", "3", "--threads", "2", "--transport", "quic"];
     golden("chargpt", &args);
 }
+
+/// Sixteen GPUs that are not here.
+#[test]
+fn llama3d() {
+    golden("llama3d", &[]);
+}
+
+/// Devices from the command line, and a search, both as one JSON object after the version line.
+#[test]
+fn other_devices_and_a_search() {
+    let place = Place::new();
+    let program = root().join("examples/llama3d.mon").display().to_string();
+    let out = place.monarch(&["plan", &program, "--device", "H200:8", "--json"]);
+    let out = Running::start(out, LIMIT).finish();
+    // Two stages of two replicas of four parts are no eight devices.
+    assert!(out.errors().iter().any(|e| e["code"] == "M0306"), "{}", out.story());
+    let out = place.monarch(&["plan", &program, "--search", "--json"]);
+    let out = Running::start(out, LIMIT).finish().ok();
+    let found: serde_json::Value = out
+        .stdout
+        .last()
+        .and_then(|line| serde_json::from_str(line).ok())
+        .unwrap_or_else(|| panic!("{}", out.story()));
+    assert_eq!(found["devices"], 16);
+    assert_eq!(found["best"].as_array().map(Vec::len), Some(10));
+    let digits = root().join("examples/digits.mon").display().to_string();
+    let out = place.monarch(&["plan", &digits, "--search"]);
+    let out = Running::start(out, LIMIT).finish().ok();
+    assert!(out.stdout.iter().any(|l| l.starts_with("cluster here { workers = ")));
+    place.check_untouched(&[]);
+}

@@ -99,11 +99,9 @@ fn every_diagnostic_has_a_page() {
 
 #[test]
 fn every_example_has_a_golden_plan() {
-    // Programs whose blocks `monarch plan` does not carry out yet.
-    let later = ["llama3d", "lora"];
     for file in files(".mon") {
         let name = file.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_string();
-        if file.starts_with("examples") && !later.contains(&name.as_str()) {
+        if file.starts_with("examples") {
             let golden = root().join(format!("tests/golden/{name}.plan.txt"));
             assert!(golden.exists(), "{} has no {}", file.display(), golden.display());
         }

@@ -249,7 +249,7 @@ fn each_mistake_is_found_where_it_is() {
     const ZERO: (&str, &str) = ("  zero      { stage = 1, over = dp }\n", "");
     let no_sequence = ("  sequence  = tp\n", "");
     let cases: &[(&[(&str, &str)], &str, &[&str])] = &[
-        (&[("dp = 2", "dp = 3")], "M0306", &["{ pp = 2, dp = 3, tp = 4 }", "device = MI300X"]),
+        (&[("dp = 2", "dp = 4")], "M0306", &["{ pp = 2, dp = 4, tp = 4 }", "device = MI300X"]),
         (&[("dp = 2, tp = 4", "dp = _, tp = 3")], "M0306", &["{ pp = 2, dp = _, tp = 3 }"]),
         (&[(SHARD, "shard     { B -> dp }"), no_sequence], "M0305", &["tp = 4", "{ B -> dp }"]),
         (&[("B -> dp, ", "")], "M0305", &["dp = 2", "{ H -> tp, G -> tp, F -> tp, V -> tp }"]),
@@ -276,7 +276,7 @@ fn each_mistake_is_found_where_it_is() {
         (
             &[("link   = { intra = 448 GB/s, inter = 50 GB/s }", "link   = { intra = 448 GB/s }")],
             "M0315",
-            &["MI300X"],
+            &["device = MI300X"],
         ),
         (
             &[("microbatches = 16", "microbatches = 8"), (RECOMPUTE, "")],
@@ -302,7 +302,7 @@ fn each_mistake_is_found_where_it_is() {
 #[test]
 fn edits_mend() {
     let cases: &[(&[(&str, &str)], &str)] = &[
-        (&[("dp = 2, tp = 4", "dp = 3, tp = 4")], "M0306"),
+        (&[("dp = 2, tp = 4", "dp = 4, tp = 4")], "M0306"),
         (
             &[
                 (SHARD, "shard     { B -> dp }"),
@@ -392,4 +392,75 @@ fn a_search_without_a_way_says_so() {
     let (found, diagnostics) = search(&program(&text), &Wish::default());
     assert!(found.is_none());
     assert_eq!(codes(&diagnostics), ["M0402"]);
+}
+
+/// A file of the examples.
+fn example(name: &str) -> String {
+    let path = format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).expect("the example")
+}
+
+fn golden(name: &str, report: &MeshReport) {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = root.join(format!("tests/golden/{name}.plan.txt"));
+    let text = report.text();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).expect("written");
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, want, "{} differs: UPDATE_GOLDEN=1 writes it anew", path.display());
+}
+
+/// `monarch plan examples/llama3d.mon`, and `monarch plan examples/lora.mon --device MI300X` with
+/// the facts of Llama 3.2 1B: no machine, no file of weights, no corpus is needed.
+#[test]
+fn examples_are_planned_from_declared_facts() {
+    let text = example("llama3d.mon");
+    let world = monarch_check::Declared::new().text("llama3d.mon", text.as_str());
+    let checked = monarch_check::check(&world, "llama3d.mon", &[], &[]);
+    let program = checked.program.unwrap_or_else(|| panic!("{:#?}", checked.diagnostics));
+    let (found, said) = plan(&program, &Wish::default());
+    golden("llama3d", &found.unwrap_or_else(|| panic!("{said:#?}")));
+    assert_eq!(said, []);
+    let text = example("lora.mon");
+    let world = support::llama::world(&text);
+    let world = world.text("hooks/alerts.rhai", example("hooks/alerts.rhai"));
+    let pinned = text.split("alerts.rhai\" sha256 \"").nth(1).expect("a pinned file of hooks");
+    let mut sha256 = [0; 32];
+    for (i, byte) in sha256.iter_mut().enumerate().take(8) {
+        *byte = u8::from_str_radix(&pinned[2 * i..2 * i + 2], 16).expect("a hash");
+    }
+    let world = world.sha256("hooks/alerts.rhai", sha256);
+    let checked = monarch_check::check(&world, "lora.mon", &[], &[]);
+    let program = checked.program.unwrap_or_else(|| panic!("{:#?}", checked.diagnostics));
+    let wish = Wish { device: Some(("MI300X".into(), 1)), ..Wish::default() };
+    let (found, said) = plan(&program, &wish);
+    let found = found.unwrap_or_else(|| panic!("{said:#?}"));
+    golden("lora", &found);
+    assert_eq!((found.microbatches, found.estimate.micro_samples), (8, 2));
+    let adapters = 16 * 16 * (2048 + 2048 + 2048 + 512);
+    assert_eq!((found.parameters, found.trainable), (1_235_814_400 + adapters, adapters));
+    // Frozen weights keep no gradient, and have no gradient computed: forward, the gradients of
+    // inputs, and what the adapters add.
+    let memory = found.estimate.stages[0].memory;
+    assert_eq!(memory.gradients, adapters * 4);
+    assert_eq!(memory.weights, (1_235_814_400 + adapters) * 2);
+    let tokens = found.tokens_per_step() as f64;
+    let contracted = (1_235_814_400u64 - 33 * 2048) as f64;
+    let attention = 4.0 * 16.0 * 2048.0 * 2048.0;
+    near(found.estimate.model_flops / tokens, 4.0 * contracted + attention, 0.1);
+}
+
+/// Another mesh may not divide the batch: tokens are brought to the nearest that does, with a
+/// note; samples are an error.
+#[test]
+fn a_batch_for_another_mesh() {
+    let wish = Wish { axes: vec![(MeshAxis::Pp, 1), (MeshAxis::Dp, 4)], ..Wish::default() };
+    let text = with(LLAMA3D, &[("batch = 512", "batch = 96")]);
+    assert_eq!(codes(&plan(&program(&text), &wish).1), ["M0507"]);
+    let text = with(LLAMA3D, &[("batch = 512", "batch = 786_432 tokens")]);
+    let text = with(&text, &[("blocks.*.attn", "blocks.*")]);
+    let (report, said) = plan(&program(&text), &wish);
+    assert_eq!(codes(&said), ["M0508"], "{}", shown(&text, &said));
+    assert_eq!(report.expect("a plan").batch % 64, 0);
 }

@@ -81,6 +81,14 @@ pub fn plan(
     facts: impl FnOnce(&hir::Program) -> Facts,
 ) -> Result<Job, Findings> {
     let checked = check(path, given, reserved);
+    // A layout is for machines that a worker's plan is not made for: what a run cannot do of it
+    // comes before what this machine could not hold.
+    if let Some(program) = checked.program.as_ref().filter(|p| mesh::is_declared(p)) {
+        let diagnostics = monarch_check::run_gate(program);
+        if !diagnostics.is_empty() {
+            return Err(Findings { diagnostics, sources: checked.sources });
+        }
+    }
     plan_checked(path, checked, facts)
 }
 

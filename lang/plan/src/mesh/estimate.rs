@@ -157,8 +157,9 @@ pub(crate) fn estimate_divided(
         let mut sum = Held::default();
         for chunk in 0..chunks {
             let segments = segments(&profile, &ranges, chunk * stages + stage);
-            let held = held(segments, source.weights, &parts, &source.trained);
+            let held = held(segments, source.weights, &parts, &source.trained, setup.width());
             sum.all += held.all;
+            sum.bytes += held.bytes;
             sum.trained += held.trained;
             sum.largest = sum.largest.max(held.largest);
         }

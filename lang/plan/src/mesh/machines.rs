@@ -22,6 +22,8 @@ pub struct Machine {
     /// What large matrix products reach, FLOP a second.
     pub achieved_bf16: f64,
     pub achieved_f32: f64,
+    /// Share of those rates that fused attention reaches.
+    pub attention_share: f64,
     /// Share of `bandwidth` that elementwise kernels reach.
     pub bandwidth_share: f64,
     /// Between the devices of a node, bytes a second and device, one direction.
@@ -51,6 +53,7 @@ pub const MACHINES: [Machine; 6] = [
         peak_f32: 163.4e12,
         achieved_bf16: 708e12,
         achieved_f32: 110e12,
+        attention_share: 0.6,
         bandwidth_share: 0.75,
         intra: 448e9,
         inter: 50e9,
@@ -69,6 +72,7 @@ pub const MACHINES: [Machine; 6] = [
         peak_f32: 163.4e12,
         achieved_bf16: 780e12,
         achieved_f32: 110e12,
+        attention_share: 0.6,
         bandwidth_share: 0.75,
         intra: 448e9,
         inter: 50e9,
@@ -87,6 +91,7 @@ pub const MACHINES: [Machine; 6] = [
         peak_f32: 157.3e12,
         achieved_bf16: 1500e12,
         achieved_f32: 105e12,
+        attention_share: 0.6,
         bandwidth_share: 0.75,
         intra: 537.6e9,
         inter: 50e9,
@@ -105,6 +110,7 @@ pub const MACHINES: [Machine; 6] = [
         peak_f32: 66.9e12,
         achieved_bf16: 690e12,
         achieved_f32: 50e12,
+        attention_share: 0.7,
         bandwidth_share: 0.85,
         intra: 450e9,
         inter: 50e9,
@@ -122,6 +128,7 @@ pub const MACHINES: [Machine; 6] = [
         peak_f32: 66.9e12,
         achieved_bf16: 690e12,
         achieved_f32: 50e12,
+        attention_share: 0.7,
         bandwidth_share: 0.85,
         intra: 450e9,
         inter: 50e9,
@@ -140,6 +147,7 @@ pub const MACHINES: [Machine; 6] = [
         peak_f32: 6.4e12,
         achieved_bf16: 3.2e12,
         achieved_f32: 3.2e12,
+        attention_share: 1.0,
         bandwidth_share: 0.7,
         intra: 20e9,
         inter: 2e9,

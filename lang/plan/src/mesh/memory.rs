@@ -56,6 +56,8 @@ impl StageMemory {
 pub(crate) struct Held {
     /// Elements, of all weights and of those that are trained.
     pub all: u64,
+    /// Bytes of all: frozen weights in the type that the program stores them in.
+    pub bytes: u64,
     pub trained: u64,
     /// Elements of the largest segment's weights: what ZeRO 3 gathers at once.
     pub largest: u64,
@@ -79,6 +81,7 @@ pub(crate) fn held(
     weights: &[Weight],
     parts: &[u64],
     trained: &[bool],
+    width: u64,
 ) -> Held {
     let size = |w: u32| {
         let elements = weights.get(w as usize).map_or(0, Weight::elements);
@@ -86,8 +89,13 @@ pub(crate) fn held(
     };
     let all: BTreeSet<u32> = segments.iter().flat_map(|s| s.weights.iter().copied()).collect();
     let is_trained = |w: &u32| trained.get(*w as usize) == Some(&true);
+    let stored = |w: u32| match weights.get(w as usize) {
+        Some(weight) if !is_trained(&w) => weight.stored.bytes().min(width),
+        _ => width,
+    };
     Held {
         all: all.iter().map(|&w| size(w)).sum(),
+        bytes: all.iter().map(|&w| size(w) * stored(w)).sum(),
         trained: all.iter().filter(|w| is_trained(w)).map(|&w| size(w)).sum(),
         largest: segments
             .iter()
@@ -138,7 +146,7 @@ pub(crate) fn memory(
         buffers += 2 * crossing.copied().filter(|_| setup.stages() > 1).unwrap_or(0);
     }
     StageMemory {
-        weights: divide(held.all * width, 3),
+        weights: divide(held.bytes, 3),
         gradients: divide(held.trained * grads, 2),
         optimizer: if setup.offload.optimizer { 0 } else { state },
         activations: times(segments.iter().map(|s| s.kept).sum()),

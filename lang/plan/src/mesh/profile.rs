@@ -204,7 +204,8 @@ impl<'a> Profiler<'a> {
         }
         let flops = all / self.sharded.work[node].max(1) as f64;
         let machine = &self.setup.machine;
-        let rate = machine.achieved(self.setup.precision.weights);
+        let share = if attends { machine.attention_share } else { 1.0 };
+        let rate = machine.achieved(self.setup.precision.weights) * share;
         let moved = match attends && machine.flash && !matches!(n.op, Op::Einsum(_)) {
             true => 0.0,
             false => self.traffic(node) as f64 / (machine.bandwidth * machine.bandwidth_share),

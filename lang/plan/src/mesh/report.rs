@@ -285,7 +285,9 @@ impl MeshReport {
             ),
         );
         if m.flash {
-            line(out, "  attention", "fused: scores are computed twice and never kept");
+            let share = 100.0 * m.attention_share;
+            let text = "fused: scores are computed twice and never kept";
+            line(out, "  attention", &format!("{text}; {share:.0} % of that rate"));
         }
         line(out, "  elementwise", "chains of operations are one kernel and keep their inputs");
         line(out, "  work", "a causal mask halves attention; a multiply-add is 2 operations");
@@ -392,6 +394,7 @@ impl MeshReport {
             "collective_share": { "1e6": efficiency(1e6), "64e6": efficiency(64e6),
                 "256e6": efficiency(256e6) },
             "fused_attention": m.flash,
+            "attention_share": m.attention_share,
             "source": m.source,
         })
     }

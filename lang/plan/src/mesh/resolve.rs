@@ -5,8 +5,9 @@ use super::machines::{MACHINES, Machine, machine};
 use super::setup::Setup;
 use super::shard::{Lengths, index};
 use super::words::Words;
-use monarch_check::hir::{self, MeshAxis, Overlap, PipelineSchedule, Precision};
+use monarch_check::hir::{self, Float, MeshAxis, Overlap, PipelineSchedule, Precision};
 use monarch_diagnostic::{Diagnostic, suggest};
+use monarch_graph as graph;
 use monarch_graph::Span;
 
 /// What is asked for instead of what the program says: `plan(pretrain, pp = 64)`, or
@@ -88,7 +89,7 @@ pub(crate) fn resolve<'a>(
         zero: 0,
         recompute: Vec::new(),
         offload: Default::default(),
-        precision: Precision::default(),
+        precision: precision(program, job),
         overlap: Overlap::default(),
         batch: job.batch,
         tokens_per_sample: job.tokens_per_sample.max(1),
@@ -118,11 +119,31 @@ fn lay_out(setup: &mut Setup, layout: &hir::Layout, blocks: u64) {
     setup.overlap = layout.overlap;
 }
 
-/// The pipeline's, else as many as `accumulate` says, else one.
+/// Without a layout: computed in the type that most of the model's weights are stored in.
+fn precision(program: &hir::Program, job: &hir::Job) -> Precision {
+    let weights = program.model(job.model).map_or(&[][..], |m| &m.weights);
+    let stored = |as_: graph::Float| {
+        let same = weights.iter().filter(|w| w.stored == as_);
+        same.map(graph::Weight::elements).sum::<u64>()
+    };
+    let (bf16, f16) = (stored(graph::Float::Bf16), stored(graph::Float::F16));
+    let full = stored(graph::Float::F32);
+    let weights = match () {
+        () if bf16 > full && bf16 >= f16 => Float::Bf16,
+        () if f16 > full => Float::F16,
+        () => Float::F32,
+    };
+    Precision { weights, ..Precision::default() }
+}
+
+/// The pipeline's; else what samples of a micro-batch leave of a replica's; else as many as
+/// `accumulate` says; else one for each stage.
 fn microbatches(words: &Words, setup: &Setup) -> u64 {
     let asked = words.layout.and_then(|l| l.pipeline.as_ref()).and_then(|p| p.microbatches);
-    let given = asked.or_else(|| words.accumulate());
-    given.unwrap_or(setup.stages().min(setup.batch / setup.replicas().max(1))).max(1)
+    let each = setup.batch / setup.replicas().max(1);
+    let of_micro = words.job.micro.filter(|m| *m > 0 && each.is_multiple_of(*m));
+    let given = asked.or(of_micro.map(|m| each / m)).or(words.job.accumulate);
+    given.unwrap_or(setup.stages().min(each)).max(1)
 }
 
 fn devices(words: &Words, wish: &Wish, out: &mut Vec<Diagnostic>) -> Option<Devices> {

@@ -56,19 +56,6 @@ impl<'a> Words<'a> {
         self.setting("train.batch").or_else(record).unwrap_or(self.job.span)
     }
 
-    /// `batch = { accumulate = 8, .. }`
-    pub fn accumulate(&self) -> Option<u64> {
-        let number = |name: &str| {
-            let setting = self.program.settings.iter().find(|s| s.path == name)?;
-            setting.value.replace('_', "").parse::<u64>().ok()
-        };
-        number("train.batch.accumulate").or_else(|| {
-            let micro = number("train.batch.micro").filter(|m| *m > 0)?;
-            let replicas = self.job.batch.is_multiple_of(micro).then_some(self.job.batch / micro);
-            replicas.filter(|_| self.layout.is_none())
-        })
-    }
-
     /// The braces of `shard { .. }`.
     pub fn shard_braces(&self, layout: &hir::Layout) -> Option<Span> {
         let (first, last) = (layout.shard.first()?.span, layout.shard.last()?.span);
