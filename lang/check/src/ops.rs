@@ -257,14 +257,7 @@ impl Checker<'_> {
             let numbers: Option<Vec<Static>> = numbers.iter().map(|n| number(n)).collect();
             Some(Op::Composed { function, numbers: numbers? })
         };
-        let loss = match name {
-            "mse" => composed(Composed::Mse, &[]),
-            "l1" => composed(Composed::L1, &[]),
-            "huber" => composed(Composed::Huber, &["delta"]),
-            "bce_with_logits" => composed(Composed::BceWithLogits, &[]),
-            "kl" => composed(Composed::Kl, &[]),
-            _ => None,
-        };
+        let loss = loss_function(name).and_then(|(function, numbers)| composed(function, numbers));
         if let Some(loss) = loss {
             let mut ty = args.first()?.ty.clone();
             if name == "kl" {
@@ -274,10 +267,8 @@ impl Checker<'_> {
             return Some(Val::Mean { elements, weight: None, span });
         }
         if name == "mean" && over.is_none() {
-            let elements = args.pop()?;
-            return Some(Val::Mean { elements, weight: None, span });
+            return args.pop().map(|elements| Val::Mean { elements, weight: None, span });
         }
-        let unary = unary_op(name);
         let op = match (name, over) {
             ("float", _) => Op::ToFloat,
             ("causal", _) => Op::Causal,
@@ -304,7 +295,7 @@ impl Checker<'_> {
             ("sum", Some(i)) => Op::Reduce { kind: Reduction::Sum, from_end: vec![i] },
             ("max", Some(i)) => Op::Reduce { kind: Reduction::Max, from_end: vec![i] },
             ("mean", Some(i)) => Op::Reduce { kind: Reduction::Mean, from_end: vec![i] },
-            _ => Op::Unary(unary?),
+            _ => Op::Unary(unary_op(name)?),
         };
         Some(Val::Tensor(op_expr(op, args, ty, span)))
     }
@@ -346,6 +337,18 @@ fn axis_name(axis: &ast::Axis) -> Option<&str> {
 
 fn same_prefix(a: &(bool, Vec<Axis>), b: &(bool, Vec<Axis>)) -> bool {
     a.0 == b.0 && a.1.len() == b.1.len() && a.1.iter().zip(&b.1).all(|(x, y)| same_axis(x, y))
+}
+
+/// A loss of two tensors, and the numbers that it takes.
+fn loss_function(name: &str) -> Option<(Composed, &'static [&'static str])> {
+    Some(match name {
+        "mse" => (Composed::Mse, &[]),
+        "l1" => (Composed::L1, &[]),
+        "huber" => (Composed::Huber, &["delta"]),
+        "bce_with_logits" => (Composed::BceWithLogits, &[]),
+        "kl" => (Composed::Kl, &[]),
+        _ => return None,
+    })
 }
 
 fn rope(from_end: usize, number: &impl Fn(&str) -> Option<Static>) -> Option<Op> {

@@ -100,16 +100,9 @@ impl<'a> Checker<'a> {
         let matched = self.match_args("load", value.span, &declared, args, 0);
         let partial = self.partial(file, base);
         let arg = matched?.first().copied().flatten()?;
-        let text = match self.plain_value(file, &arg.value)? {
-            Value::Text(text) => text,
-            other => {
-                self.wrong_type(arg.value.span, "the path of a file", type_of(&other));
-                return None;
-            }
-        };
+        let pattern = self.path_arg(file, arg)?;
+        let Some(Value::Text(text)) = self.plain_value(file, &arg.value) else { return None };
         let (layer, dims, fields) = partial?;
-        let home = &self.loaded.files[file as usize].key;
-        let pattern = crate::load::beside(home, &text);
         let files = Str { span: arg.value.span, value: text };
         Some(Loading { layer, dims, fields, pattern, files, at: value.span })
     }
@@ -303,7 +296,7 @@ impl<'a> Checker<'a> {
             }
             fields.push(given.as_ref().map(|g| g.0.clone()));
         }
-        self.use_config(loading, names, &mut sizes, &mut fields)?;
+        self.use_config(loading, names, found, &mut sizes, &mut fields)?;
         for (i, default) in self.state.layers[loading.layer].dim_defaults.iter().enumerate() {
             if let Some(n) = default.as_ref().and_then(Poly::as_number) {
                 sizes.default(i, n.max(0) as u64);
@@ -371,6 +364,7 @@ impl<'a> Checker<'a> {
         &mut self,
         loading: &Loading,
         names: &NameMap,
+        found: &Checkpoint,
         sizes: &mut Sizes,
         fields: &mut [Option<Value>],
     ) -> Option<()> {
@@ -378,7 +372,8 @@ impl<'a> Checker<'a> {
             return Some(());
         }
         let at = loading.files.span;
-        let path = crate::load::beside(&loading.pattern, "config.json");
+        let beside = found.a_file().unwrap_or(&loading.pattern);
+        let path = crate::load::beside(beside, "config.json");
         let bytes = match self.world.read(&path, MAX_CONFIG_BYTES) {
             Ok(bytes) => bytes,
             Err(crate::WorldError::NotFound { .. }) => return Some(()),

@@ -31,6 +31,11 @@ impl Checkpoint {
         self.tensors.get(ours).map(|(tensor, turned)| turn(&tensor.fact.shape, *turned))
     }
 
+    /// One of the files.
+    pub fn a_file(&self) -> Option<&str> {
+        self.tensors.values().next().map(|(tensor, _)| tensor.file.as_str())
+    }
+
     /// How many of `path.0`, `path.1`, .. occur.
     pub fn copies(&self, path: &str) -> u64 {
         let numbers = self.tensors.keys().filter_map(|name| {
