@@ -23,3 +23,4 @@ mod saved_plans;
 mod seen;
 mod signals;
 mod support;
+mod verbs;
