@@ -1,8 +1,11 @@
 //! What `monarch explain WORD` says: the settings of a block, the events, a name of the library.
 
+mod markdown;
+
 use crate::events::{ACTIONS, CallDoc, EVENTS, FAULTS, METRICS, RESPONSES, RHAI, SCRIPT, find};
 use crate::library::MODULES;
 use crate::registry::{BLOCKS, BlockDoc, Form, block_doc};
+pub use markdown::markdown;
 use std::fmt::Write;
 
 /// What there is to know about a block (`train`), one of its settings (`train.batch`), `events`,
@@ -158,7 +161,12 @@ fn calls(out: &mut String, table: &[CallDoc]) {
 }
 
 fn block_page(block: &BlockDoc) -> String {
-    let mut out = format!("{}\n\n{}", block.doc, rows(block, &|_| true));
+    format!("{}\n\n{}{}", block.doc, rows(block, &|_| true), block_extra(block))
+}
+
+/// What a block may hold beside its settings.
+fn block_extra(block: &BlockDoc) -> String {
+    let mut out = String::new();
     if block.functions {
         out.push_str("\nMetrics are defined in it: `name(x: f32[B, 64], ..) = mean(..)`\n");
     }

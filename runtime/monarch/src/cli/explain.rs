@@ -2,7 +2,7 @@
 
 use super::verbs::{Group, Takes, Verb};
 use super::{Failure, args, out, text};
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use monarch::front::{self, Findings};
 use monarch_check::hir::{Origin, Program, Setting};
 use monarch_check::{ParamHelp, reference};
@@ -33,9 +33,19 @@ fn options(command: Command) -> Command {
                 .help("`M0201`, `train`, `AdamW`, or a program"),
         )
         .arg(Arg::new("setting").value_name("SETTING").help("`train.lr`"))
+        .arg(
+            Arg::new("reference")
+                .long("reference")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["what", "json"])
+                .help("Print the whole reference as Markdown"),
+        )
 }
 
 fn explain(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+    if matches.get_flag("reference") {
+        return out::print(&reference::markdown());
+    }
     let given = args::overrides(matches, params);
     let json = matches.get_flag("json");
     if json {
