@@ -38,15 +38,24 @@ impl<'a> Checker<'a> {
         out
     }
 
-    /// A lost worker or collective stops a run today, whatever the chain would try before.
+    /// What a run does of it: lost workers are replaced, and until then, or if none comes, the
+    /// others go on without them.
     fn fault_gate(&mut self, fault: &Fault) {
         let stops = fault.chain == [Response::Stop];
-        if stops && matches!(fault.kind, FaultKind::WorkerLost | FaultKind::Collective) {
+        let carried_out = match fault.kind {
+            FaultKind::WorkerLost => stops || fault.shrinks().is_some(),
+            FaultKind::Collective => stops,
+            _ => false,
+        };
+        if carried_out {
             return;
         }
         let name = fault.kind.name();
         let help = match fault.kind {
-            FaultKind::WorkerLost | FaultKind::Collective => {
+            FaultKind::WorkerLost => {
+                format!("write `{name} = replace then shrink(dp) then stop`, or `{name} = stop`")
+            }
+            FaultKind::Collective => {
                 format!("a run stops then, and `--resume` goes on: write `{name} = stop`")
             }
             _ => "take it out: it only changes what follows that fault".to_owned(),

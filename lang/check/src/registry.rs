@@ -145,7 +145,7 @@ pub const FAULT: BlockDoc = plain(
             "worker.lost",
             "responses",
             Some("replace then shrink then stop"),
-            "A worker is gone. A run carries out `stop` so far.",
+            "A worker is gone. A run carries out these three so far.",
         ),
         value(
             "worker.slow",

@@ -3,7 +3,8 @@
 use crate::saved::SavedPlan;
 use crate::world::Disk;
 use monarch_check::{Checked, ParamHelp, World, hir};
-use monarch_controller::RunConfig;
+use monarch_check::hir::FaultKind;
+use monarch_controller::{Recovery, RunConfig};
 use monarch_diagnostic::{Diagnostic, Sources, Style, render};
 use monarch_graph::Plan;
 use monarch_plan::mesh::{self, MeshReport, Wish};
@@ -308,8 +309,23 @@ impl Job {
     pub fn run_config(self, id: String, run_dir: PathBuf, workers: u32) -> RunConfig {
         let params = self.params();
         let sources = self.program.sources.iter().map(|s| s.text().to_owned()).collect();
+        let recovery = self.recovery();
         let config = RunConfig::new(self.plan, self.hash, id, run_dir, workers);
-        RunConfig { sources, params, ..config }
+        RunConfig { sources, params, recovery, ..config }
+    }
+
+    /// What the program says of lost workers; the gate has refused what cannot be carried out.
+    fn recovery(&self) -> Recovery {
+        let faults = self.program.job.iter().flat_map(|job| &job.faults);
+        let lost = faults.into_iter().find(|f| f.kind == FaultKind::WorkerLost);
+        let usual = Recovery::default();
+        match lost.map(hir::Fault::shrinks) {
+            None => usual,
+            Some(Some((replace, min))) => {
+                Recovery { replace, least: u32::try_from(min).unwrap_or(u32::MAX), ..usual }
+            }
+            Some(None) => Recovery { least: 0, replace: false, ..usual },
+        }
     }
 
     /// Params that were given, with their values, for the records.

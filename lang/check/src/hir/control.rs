@@ -109,6 +109,25 @@ pub struct Fault {
     pub span: Span,
 }
 
+impl Fault {
+    /// For `replace then shrink(dp, min = 2) then stop`, with or without its first link: whether
+    /// there is a replacement, and the fewest workers that go on.
+    pub fn shrinks(&self) -> Option<(bool, u64)> {
+        let mut chain = self.chain.as_slice();
+        let replaces = matches!(chain, [Response::Replace { from }, ..] if from == "spares");
+        if replaces {
+            chain = chain.get(1..)?;
+        }
+        match chain {
+            [Response::Shrink { axis: MeshAxis::Dp, min }]
+            | [Response::Shrink { axis: MeshAxis::Dp, min }, Response::Stop] => {
+                Some((replaces, *min))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// One response to a fault.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Response {
