@@ -2,8 +2,8 @@
 
 use crate::saved::SavedPlan;
 use crate::world::Disk;
-use monarch_check::{Checked, ParamHelp, World, hir};
 use monarch_check::hir::FaultKind;
+use monarch_check::{Checked, ParamHelp, World, hir};
 use monarch_controller::{Recovery, RunConfig};
 use monarch_diagnostic::{Diagnostic, Sources, Style, render};
 use monarch_graph::Plan;
