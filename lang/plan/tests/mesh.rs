@@ -248,7 +248,9 @@ fn text_at(text: &str, span: Span) -> String {
 fn each_mistake_is_found_where_it_is() {
     const ZERO: (&str, &str) = ("  zero      { stage = 1, over = dp }\n", "");
     let no_sequence = ("  sequence  = tp\n", "");
-    let cases: &[(&[(&str, &str)], &str, &[&str])] = &[
+    /// Changes of the program, the code that follows, and what its message says.
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
         (&[("dp = 2", "dp = 4")], "M0306", &["{ pp = 2, dp = 4, tp = 4 }", "device = MI300X"]),
         (&[("dp = 2, tp = 4", "dp = _, tp = 3")], "M0306", &["{ pp = 2, dp = _, tp = 3 }"]),
         (&[(SHARD, "shard     { B -> dp }"), no_sequence], "M0305", &["tp = 4", "{ B -> dp }"]),
