@@ -45,6 +45,11 @@ fn chargpt() {
     golden("chargpt", &args);
 }
 
+#[test]
+fn images() {
+    golden("images", &["--workers", "2", "--threads", "1"]);
+}
+
 /// Sixteen GPUs that are not here.
 #[test]
 fn llama3d() {
@@ -60,6 +65,8 @@ fn other_devices_and_a_search() {
     let out = Running::start(out, LIMIT).finish();
     // Two stages of two replicas of four parts are no eight devices.
     assert!(out.errors().iter().any(|e| e["code"] == "M0306"), "{}", out.story());
+    let out = place.run(&["plan", &program, "--device", "MI300"]).expect_code(2);
+    out.says(&["M0319", "did you mean `MI300X`?"]);
     let out = place.monarch(&["plan", &program, "--search", "--json"]);
     let out = Running::start(out, LIMIT).finish().ok();
     let found: serde_json::Value = out

@@ -57,6 +57,8 @@ impl Folder {
                 assert!(errors.len() == 1 && errors[0].starts_with(code), "{at}:\n{printed}");
             }
         }
+        // What people copy is laid out as `fmt` lays it out.
+        self.command(at, &format!("monarch fmt --check {file}"));
         if name.is_none() {
             fs::remove_file(self.0.path().join(file)).expect("it was written above");
         }

@@ -220,7 +220,7 @@ impl<'a> Checker<'a> {
         self.report(
             Diagnostic::error("M0124", "a data set is needed here")
                 .label(expr.span, "something else")
-                .help("digits, tensors(..), text(..), tokens(..), jsonl(..), csv(..) or the name of one"),
+                .help("digits, tensors(..), text(..), tokens(..), jsonl(..), csv(..), or a name"),
         );
         None
     }

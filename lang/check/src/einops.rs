@@ -420,8 +420,10 @@ impl Checker<'_> {
             }
         }
         let left = actual.size.div(&known);
+        // A name for the whole axis: that it is a size has been settled where it came from.
+        let alone = known.as_number() == Some(1);
         match (unknown, left) {
-            (Some(i), Some(size)) if size.is_whole() => table.sizes[i] = Some(size),
+            (Some(i), Some(size)) if alone || size.is_whole() => table.sizes[i] = Some(size),
             (None, Some(size)) if size.as_number() == Some(1) => {}
             _ => {
                 let have = cx.size_note(&Axis { name: None, size: actual.size.clone() });

@@ -323,7 +323,7 @@ pub const DATA: BlockDoc = plain(
 
 pub const MODEL: BlockDoc = plain(
     "model",
-    "A layer with numbers: `Name[sizes](values)`, or from files: `Name.load(\"dir/*.safetensors\")`.",
+    "A layer with numbers: `Name[sizes](values)`, or from files: `Name.load(\"*.safetensors\")`.",
     &[
         value("sha256", "a hash", None, "Of the files of weights, verified by a plan."),
         value("names", "a list of names", None, "Names in the files and ours: `hf_names`."),

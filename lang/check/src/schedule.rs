@@ -280,51 +280,62 @@ impl<'a> Checker<'a> {
                     length
                 }
             };
-            let from = spec.from.or(value);
-            let curve = match (spec.name.as_str(), from) {
-                ("constant", _) => Curve::Constant(spec.to),
-                ("warmup", _) => Curve::Warmup { to: spec.to },
-                ("cosine", Some(from)) => Curve::Cosine { from, to: spec.to },
-                ("linear", Some(from)) => Curve::Linear { from, to: spec.to },
-                ("exponential", Some(from)) => {
-                    if from <= 0.0 || spec.to <= 0.0 {
-                        self.report(
-                            Diagnostic::error("M0112", "an exponential lies between rates above 0")
-                                .label(spec.span, "one of its ends is 0")
-                                .help("`linear(to = 0)` and `cosine(to = 0)` reach 0"),
-                        );
-                        return None;
-                    }
-                    Curve::Exponential { from, to: spec.to }
-                }
-                ("step", Some(from)) => {
-                    let (q, span) = spec.every?;
-                    let exact = self.piece_steps(q, span, pace, steps)?;
-                    let every = self.rounded(exact, span, "the interval");
-                    let every = every.clamp(1.0, 1e15) as u64;
-                    Curve::Step { from, factor: spec.factor, every }
-                }
-                ("inverse_sqrt", Some(from)) if at > 0 => Curve::InverseSqrt { from, after: at },
-                (name, _) => {
-                    let title = format!("`{name}` has nothing to start from");
-                    let help = match name {
-                        "inverse_sqrt" => {
-                            "warm up first: `warmup(to = 1e-3, 4000 steps) then inverse_sqrt()`"
-                                .to_owned()
-                        }
-                        "step" => "say it: `step(from = 1e-3, ..)`".to_owned(),
-                        _ => format!("say it: `{name}(from = 1e-3, to = ..)`"),
-                    };
-                    let d = Diagnostic::error("M0502", title).label(spec.span, "the first piece");
-                    self.report(d.help(help));
-                    return None;
-                }
-            };
+            let curve = self.curve(spec, spec.from.or(value), at, pace, steps)?;
             pieces.push(Piece { curve, length });
             value = Some(curve.at(length, length));
             at += length;
         }
         Some(Schedule { pieces })
+    }
+
+    /// The curve of a piece that begins at step `at`, `from` this rate.
+    fn curve(
+        &mut self,
+        spec: &PieceSpec,
+        from: Option<f64>,
+        at: u64,
+        pace: Pace,
+        steps: u64,
+    ) -> Option<Curve> {
+        Some(match (spec.name.as_str(), from) {
+            ("constant", _) => Curve::Constant(spec.to),
+            ("warmup", _) => Curve::Warmup { to: spec.to },
+            ("cosine", Some(from)) => Curve::Cosine { from, to: spec.to },
+            ("linear", Some(from)) => Curve::Linear { from, to: spec.to },
+            ("exponential", Some(from)) => {
+                if from <= 0.0 || spec.to <= 0.0 {
+                    self.report(
+                        Diagnostic::error("M0112", "an exponential lies between rates above 0")
+                            .label(spec.span, "one of its ends is 0")
+                            .help("`linear(to = 0)` and `cosine(to = 0)` reach 0"),
+                    );
+                    return None;
+                }
+                Curve::Exponential { from, to: spec.to }
+            }
+            ("step", Some(from)) => {
+                let (q, span) = spec.every?;
+                let exact = self.piece_steps(q, span, pace, steps)?;
+                let every = self.rounded(exact, span, "the interval");
+                let every = every.clamp(1.0, 1e15) as u64;
+                Curve::Step { from, factor: spec.factor, every }
+            }
+            ("inverse_sqrt", Some(from)) if at > 0 => Curve::InverseSqrt { from, after: at },
+            (name, _) => {
+                let title = format!("`{name}` has nothing to start from");
+                let help = match name {
+                    "inverse_sqrt" => {
+                        "warm up first: `warmup(to = 1e-3, 4000 steps) then inverse_sqrt()`"
+                            .to_owned()
+                    }
+                    "step" => "say it: `step(from = 1e-3, ..)`".to_owned(),
+                    _ => format!("say it: `{name}(from = 1e-3, to = ..)`"),
+                };
+                let d = Diagnostic::error("M0502", title).label(spec.span, "the first piece");
+                self.report(d.help(help));
+                return None;
+            }
+        })
     }
 
     fn run_too_short(

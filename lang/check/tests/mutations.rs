@@ -156,10 +156,12 @@ fn about(d: &Diagnostic, mutant: &Mutant, checked: &Checked) -> bool {
 
 /// What is valid and another program: the change counted, so it was not ignored.
 fn another_program(mutant: &Mutant) -> bool {
+    let number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
     let [before, after] = mutant.words.each_ref().map(String::as_str);
     match mutant.what {
-        // Without a sign or a share of it, a number is another number.
-        "delete" => matches!(before, "-" | "not" | "%"),
+        // Without a sign or a share of it, a number is another number; without an argument that may
+        // be left out, a call has its default.
+        "delete" => matches!(before, "-" | "not" | "%") || number(before),
         // Names that are used nowhere else, texts that mean nothing to the check.
         "misspell" | "retype" | "double" => true,
         _ => after.is_empty(),

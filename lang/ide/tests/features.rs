@@ -33,7 +33,7 @@ fn definitions_here_and_in_the_library() {
     assert_eq!(leads(&a, text, "attn(norm1", 0, 1), "chargpt.mon: attn  = Attention[D, H]");
     assert_eq!(leads(&a, text, "attn(norm1", 0, 6), "chargpt.mon: norm1 = RmsNorm[D]");
     assert_eq!(leads(&a, text, "down: [F", 0, 7), "chargpt.mon: F");
-    assert_eq!(leads(&a, text, "sqrt(2 * depth", 0, 9), "chargpt.mon: param depth: int   = 6");
+    assert_eq!(leads(&a, text, "sqrt(2 * depth", 0, 9), "chargpt.mon: param depth:  int   = 6");
     assert_eq!(
         leads(&a, text, "gpt(ids), next", 0, 1),
         "chargpt.mon: model gpt = Gpt[V = plays.V, D, H, T](depth)"

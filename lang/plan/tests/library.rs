@@ -51,7 +51,8 @@ fn job(layers: &str, loss: &str) -> String {
          use std.nn.{{gelu_tanh, swiglu, SwiGlu, Conv2d, Conv2dSame, GroupNorm, Dropout, relu}}\n\
          use std.loss\nuse std.optim.SGD\n{layers}\n\
          data d = tensors(\"t.safetensors\", order = file)\n\
-         train job {{\n  model = net, data = d, optim = SGD(lr = 0.1), batch = 12, until = 2 steps\n  \
+         train job {{\n  model = net, data = d, optim = SGD(lr = 0.1)\n  \
+         batch = 12, until = 2 steps\n  \
          loss(x: f32[B, 6, 5, 4], y: f32[B, 6, 5, 4], ids: i32[B, 6, 5]) = {loss}\n}}\n"
     )
 }

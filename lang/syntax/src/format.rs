@@ -11,7 +11,8 @@
 //! Rules
 //! - 100 columns, two spaces for each brace. A body that the author began on a new line has its
 //!   entries on lines; others are on one line if they fit. Entries that the author wrote on one
-//!   line share it if they fit; the same holds for lists in brackets. At most one empty line is kept between two things.
+//!   line share it if they fit; the same holds for lists in brackets. At most one empty line is
+//!   kept between two things.
 //! - Lines that follow each other have their names, `=`, `:`, `~` and `in` under each other, unless
 //!   an empty line, a comment line or something of several lines stands between them.
 //! - Comments to the right of code begin at column 44, or three spaces after longer code.

@@ -157,7 +157,8 @@ fn runs_are_aligned() {
          forward(x: [B, D]) -> [B, D] = x @ b\n}\n",
     );
     becomes(
-        "train t {\n  optim=AdamW(lr)\n  lr = 1\n\n  x = 2\n  # apart\n  yy = 3\n  eval{every=1 epoch}\n}\n",
+        "train t {\n  optim=AdamW(lr)\n  lr = 1\n\n  x = 2\n  # apart\n  yy = 3\n  \
+         eval{every=1 epoch}\n}\n",
         "train t {\n  optim = AdamW(lr)\n  lr    = 1\n\n  x = 2\n  # apart\n  yy = 3\n  \
          eval { every = 1 epoch }\n}\n",
     );
@@ -177,8 +178,8 @@ fn comments_stay_where_they_are() {
     );
     becomes(
         "train t { # why\n a = 1 # what\n , b = 2 # then\n # end\n}\n",
-        "train t {                                  # why\n  a = 1                                    \
-         # what\n  b = 2                                    # then\n  # end\n}\n",
+        "train t {                                  # why\n  \
+         a = 1                                    # what\n  b = 2                                    # then\n  # end\n}\n",
     );
 }
 

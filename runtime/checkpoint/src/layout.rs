@@ -25,8 +25,9 @@ pub enum Content {
 }
 
 /// All weights of the plan in order, then the optimizer's state slot by slot for those that are
-/// trained; or the part of that which the job's `checkpoint { what = .. }` names; dealt to `world` ranks: each in turn to the rank with the fewest bytes so far, so that
-/// ranks write about as much; the same on every machine.
+/// trained; or the part of that which the job's `checkpoint { what = .. }` names; dealt to `world`
+/// ranks: each in turn to the rank with the fewest bytes so far, so that ranks write about as much;
+/// the same on every machine.
 pub fn layout(plan: &Plan, world: u32) -> Vec<Stored> {
     let what = plan.checkpoint.as_ref().map_or(Contents::All, |c| c.what);
     let weights = plan.weights.iter().enumerate();

@@ -1,5 +1,5 @@
-//! Each sample once an epoch, as a function of (seed, epoch, position) alone: files of tokens, mixes,
-//! packed conversations, tables.
+//! Each sample once an epoch, as a function of (seed, epoch, position) alone: files of tokens,
+//! mixes, packed conversations, tables.
 
 use monarch_data::{Buffer, Dataset, Order, Reader, describe, record_facts};
 use monarch_graph::{

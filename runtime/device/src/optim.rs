@@ -169,23 +169,8 @@ pub fn update(
             [first, second],
         ) => {
             let coupled = matches!(kind, OptimizerKind::Adam { .. });
-            let t = step.step + 1;
-            let corrected = 1.0 - power(*beta2, t);
-            isa.call(AdamW {
-                keep1: (1.0 - beta1) as f32,
-                keep2: (1.0 - beta2) as f32,
-                beta2: *beta2 as f32,
-                eps: *eps as f32,
-                shrink: if coupled { 0.0 } else { (step.lr * decay) as f32 },
-                couple: if coupled { *decay as f32 } else { 0.0 },
-                rate: (step.lr / (1.0 - power(*beta1, t))) as f32,
-                deviation: (1.0 / corrected.sqrt()) as f32,
-                factor,
-                weight,
-                gradient,
-                first,
-                second,
-            });
+            let rates = Moments { beta1: *beta1, beta2: *beta2, eps: *eps, decay: *decay, coupled };
+            isa.call(rates.kernel(step, weight, gradient, first, second));
         }
         (OptimizerKind::Lion { beta1, beta2, decay }, [average]) => isa.call(Lion {
             keep1: (1.0 - beta1) as f32,
@@ -217,6 +202,44 @@ pub fn update(
         }
     }
     Ok(())
+}
+
+/// What Adam and AdamW are told; `coupled` adds the decay to the gradient, as Adam does.
+struct Moments {
+    beta1: f64,
+    beta2: f64,
+    eps: f64,
+    decay: f64,
+    coupled: bool,
+}
+
+impl Moments {
+    fn kernel<'a>(
+        &self,
+        step: Step,
+        weight: &'a mut [f32],
+        gradient: &'a [f32],
+        first: &'a mut [f32],
+        second: &'a mut [f32],
+    ) -> AdamW<'a> {
+        let t = step.step + 1;
+        let corrected = 1.0 - power(self.beta2, t);
+        AdamW {
+            keep1: (1.0 - self.beta1) as f32,
+            keep2: (1.0 - self.beta2) as f32,
+            beta2: self.beta2 as f32,
+            eps: self.eps as f32,
+            shrink: if self.coupled { 0.0 } else { (step.lr * self.decay) as f32 },
+            couple: if self.coupled { self.decay as f32 } else { 0.0 },
+            rate: (step.lr / (1.0 - power(self.beta1, t))) as f32,
+            deviation: (1.0 / corrected.sqrt()) as f32,
+            factor: step.factor as f32,
+            weight,
+            gradient,
+            first,
+            second,
+        }
+    }
 }
 
 /// v = momentum v + (g + decay w); w = w - lr v; with `nesterov` w - lr (g + decay w + momentum v).

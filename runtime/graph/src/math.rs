@@ -1,5 +1,5 @@
-//! exp, log, sine, cosine and whole powers in float64, of additions, multiplications and divisions alone: where
-//! a few numbers are wanted (tables, initial values), the same on every machine.
+//! exp, log, sine, cosine and whole powers in float64, of additions, multiplications and divisions
+//! alone: where a few numbers are wanted (tables, initial values), the same on every machine.
 
 use std::f64::consts::{LN_2, LOG2_E, PI, SQRT_2};
 

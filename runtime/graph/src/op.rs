@@ -112,7 +112,8 @@ pub enum Op {
     /// tells the dropouts of a program apart. (Srivastava et al., "Dropout", JMLR 2014.)
     Dropout { p: f64, number: u32 },
     /// Rotary position embedding, half-split: x [.., K] with the position along `axis`:
-    /// pairs (x[i], x[i + K/2]) turned by position * frequency of [`RopeAngles`]; `inverse` turns back.
+    /// pairs (x[i], x[i + K/2]) turned by position * frequency of [`RopeAngles`]; `inverse` turns
+    /// back.
     Rope { axis: u8, angles: RopeAngles, inverse: bool },
 }
 

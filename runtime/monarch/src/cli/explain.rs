@@ -87,7 +87,7 @@ fn list(json: bool) -> Result<(), Failure> {
     }
     text.push_str(
         "\n`monarch explain WORD` explains any of these; `monarch explain job.mon` says where the\n\
-         settings of a program come from, `monarch show std.nn.Linear` prints the library itself.\n",
+         settings of a program come from, `monarch show std.nn.Linear` prints the library.\n",
     );
     out::print(&text)
 }
