@@ -40,7 +40,7 @@ fn definitions_here_and_in_the_library() {
     );
     assert_eq!(leads(&a, text, "gpt(ids), next", 0, 4), "chargpt.mon: ids: i32[B, T]");
     let lr = leads(&a, text, "warmup(to = lr", 0, 12);
-    assert_eq!(lr, "chargpt.mon: param lr:    float = 1e-3");
+    assert_eq!(lr, "chargpt.mon: param lr:     float = 1e-3");
     assert!(leads(&a, text, "warmup(to = lr", 0, 7).starts_with("std.optim: to: float"));
     assert_eq!(leads(&a, text, "normal(0.02)", 0, 1).split(':').next(), Some("std.init"));
     let (a, text) = example(0);

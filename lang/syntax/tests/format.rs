@@ -178,8 +178,10 @@ fn comments_stay_where_they_are() {
     );
     becomes(
         "train t { # why\n a = 1 # what\n , b = 2 # then\n # end\n}\n",
-        "train t {                                  # why\n  \
-         a = 1                                    # what\n  b = 2                                    # then\n  # end\n}\n",
+        "train t {                                  # why\n\
+         \x20 a = 1                                    # what\n\
+         \x20 b = 2                                    # then\n\
+         \x20 # end\n}\n",
     );
 }
 
