@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     fn names() {
-        let folder = Path::new("/home/me");
+        let folder = Path::new("/folder");
         let key = |uri: &str| key_of(uri, folder);
         assert_eq!(key("file:///a/b%20c/../d%C3%A9.mon"), "/a/dé.mon");
         assert_eq!(key("file://localhost/a.mon"), "/a.mon");
         assert_eq!(key("monarch-std:/std/models/llama.mon"), "std.models.llama");
-        assert_eq!(key("untitled:Untitled-1"), "/home/me/untitled-Untitled-1.mon");
+        assert_eq!(key("untitled:Untitled-1"), "/folder/untitled-Untitled-1.mon");
         assert_eq!(file_uri(Path::new("/a b/é#.mon")), "file:///a%20b/%C3%A9%23.mon");
         assert_eq!(key(&file_uri(Path::new("/a b/é#.mon"))), "/a b/é#.mon");
     }
