@@ -121,7 +121,7 @@ fn aside(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// `.tmp-<host>-<pid>`
+/// `.tmp-<host>-<pid>`; something that tells apart several of one process may follow.
 pub(crate) fn temporary_suffix() -> String {
     format!(".tmp-{}-{}", host(), process::id())
 }
@@ -150,7 +150,8 @@ pub fn remove_stale(root: &Path) -> io::Result<Vec<PathBuf>> {
         let parts = name.to_str().and_then(|name| name.split_once(&ours));
         let owner = parts.filter(|(step, _)| read::step_of(step).is_some()).map(|(_, o)| o);
         let Some(owner) = owner else { continue };
-        let Ok(pid) = owner.trim_end_matches("-old").parse::<u32>() else { continue };
+        let pid = owner.split('-').next().unwrap_or(owner);
+        let Ok(pid) = pid.parse::<u32>() else { continue };
         let alive = Path::new("/proc").join(pid.to_string()).exists() && pid != process::id();
         if !alive && entry.file_type()?.is_dir() {
             fs::remove_dir_all(entry.path())?;

@@ -10,6 +10,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A tensor to be written whole.
 #[derive(Clone, Copy, Debug)]
@@ -194,10 +195,15 @@ pub struct Staging {
 impl Staging {
     /// Makes `root` and the temporary directory `step-000000100.tmp-<host>-<pid>` in it.
     pub fn create(root: &Path, step: u64) -> Result<Staging, WriteError> {
-        let path = root.join(format!("{}{}", read::dir_name(step), retain::temporary_suffix()));
+        // A rank may still be writing its part of an attempt that was given up: no two share a
+        // directory.
+        static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+        let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+        let suffix = format!("{}-{attempt}", retain::temporary_suffix());
+        let path = root.join(format!("{}{suffix}", read::dir_name(step)));
         let make = || {
             fs::create_dir_all(root)?;
-            // Left by an earlier attempt of this very process, which writes one at a time.
+            // Left by a process that had our number.
             match fs::remove_dir_all(&path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}

@@ -193,9 +193,9 @@ fn unfinished_directories_are_removed_or_passed_over() {
     // A killed process leaves its directory; the next run removes it, but no stranger's.
     let staging = Staging::create(dir.path(), 300).unwrap();
     let name = staging.path().to_str().unwrap().to_string();
-    let (front, _) = name.rsplit_once('-').unwrap();
-    let dead = format!("{front}-{}", u32::MAX);
-    let alive = format!("{front}-1");
+    let front = name.rsplitn(3, '-').last().unwrap();
+    let dead = format!("{front}-{}-7", u32::MAX);
+    let alive = format!("{front}-1-7");
     drop(staging);
     let other = dir.path().join("step-000000300.tmp-otherhost.example-4294967295");
     for path in [&dead, &alive, &other.display().to_string()] {
@@ -204,6 +204,19 @@ fn unfinished_directories_are_removed_or_passed_over() {
     }
     assert_eq!(remove_stale(dir.path()).unwrap(), [PathBuf::from(dead)]);
     assert_eq!(entries(dir.path()).len(), 3);
+}
+
+/// Ranks that still write a part of an attempt that was given up spoil nothing of the next one.
+#[test]
+fn attempts_at_one_step_are_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Staging::create(dir.path(), 100).unwrap();
+    let late = first.path().to_path_buf();
+    drop(first);
+    let second = Staging::create(dir.path(), 100).unwrap();
+    assert!(write_shard(&late, 0, 1, &[]).is_err());
+    assert!(write_shard(second.path(), 0, 1, &[]).is_ok());
+    assert_eq!(entries(second.path()).len(), 1);
 }
 
 #[test]
