@@ -105,8 +105,8 @@ pub(crate) struct Children<'a> {
 struct Slot {
     child: Box<dyn Child>,
     exit: Option<ChildExit>,
-    /// Last words of the one that was here before.
-    before: Vec<String>,
+    /// Process and last words of the one that was here before.
+    before: Option<(u32, Vec<String>)>,
 }
 
 impl Slot {
@@ -151,7 +151,7 @@ impl<'a> Children<'a> {
     pub fn start_all(&mut self) -> Result<(), (u32, std::io::Error)> {
         for slot in 0..self.launcher.count() {
             let child = self.launch(slot).map_err(|error| (slot, error))?;
-            self.seats.push(Slot { child, exit: None, before: Vec::new() });
+            self.seats.push(Slot { child, exit: None, before: None });
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl<'a> Children<'a> {
     pub fn replace(&mut self, slot: u32) -> std::io::Result<()> {
         let child = self.launch(slot)?;
         if let Some(seat) = self.seats.get_mut(slot as usize) {
-            let before = seat.child.stderr_tail();
+            let before = seat.child.pid().map(|pid| (pid, seat.child.stderr_tail()));
             *seat = Slot { child, exit: None, before };
         }
         Ok(())
@@ -206,10 +206,14 @@ impl<'a> Children<'a> {
         (seat.exit.as_ref().map(|e| e.text.clone()), seat.child.stderr_tail())
     }
 
-    /// What the last worker of this slot that has ended wrote at its end.
-    pub fn last_words(&self, slot: u32) -> Vec<String> {
-        let Some(seat) = self.seats.get(slot as usize) else { return Vec::new() };
-        if seat.exit.is_some() { seat.child.stderr_tail() } else { seat.before.clone() }
+    /// The same of this very process, whoever is in its slot by now.
+    pub fn story_of(&self, slot: u32, pid: u32) -> (Option<String>, Vec<String>) {
+        let Some(seat) = self.seats.get(slot as usize) else { return (None, Vec::new()) };
+        if seat.child.pid().is_none_or(|p| p == pid) {
+            return self.story(slot);
+        }
+        let before = seat.before.as_ref().filter(|(p, _)| *p == pid);
+        (None, before.map(|(_, words)| words.clone()).unwrap_or_default())
     }
 
     /// Lets all leave, then kills and reaps those that do not within `grace`. `meanwhile` is

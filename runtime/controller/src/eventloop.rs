@@ -42,6 +42,10 @@ pub(crate) struct WorkerInfo {
     pub ready: Option<Ready>,
     /// It has been sent the job.
     started: bool,
+    /// Turned away, or its connection is closed.
+    is_gone: bool,
+    /// Its loss is in the record.
+    pub is_told_of: bool,
 }
 
 /// Turns inputs into events for the scheduler, and its commands into deeds.
@@ -205,7 +209,7 @@ impl<'a> EventLoop<'a> {
             }
             Input::Net(ServerEvent::Closed { id, lost }) => {
                 if let Some(worker) = self.links.closed(Origin::Net(id)) {
-                    self.feed(Event::Lost { worker, why: lost.to_string() });
+                    self.closed(worker, lost.to_string());
                 }
             }
             Input::Net(ServerEvent::Refused { error }) => {
@@ -226,7 +230,7 @@ impl<'a> EventLoop<'a> {
             }
             Input::Local(LocalEvent::Closed { id }) => {
                 if let Some(worker) = self.links.closed(Origin::Local(id)) {
-                    self.feed(Event::Lost { worker, why: "its thread has ended".to_string() });
+                    self.closed(worker, "its thread has ended".to_string());
                 }
             }
             Input::Control(ControlRequest::Interrupt) => self.feed(Event::Interrupt),
@@ -244,8 +248,7 @@ impl<'a> EventLoop<'a> {
         }
         // It has not said who it is, and what it says cannot be understood.
         let why = error.to_string();
-        let _ = self.links.send(&[worker], &ToWorker::Refused { why: why.clone() });
-        self.links.close(worker, &why);
+        self.refuse(worker, &why);
         self.emit(RunEvent::Warning { text: format!("turned away a worker: {why}") });
     }
 
@@ -301,7 +304,6 @@ impl<'a> EventLoop<'a> {
         }
         info.hello = Some(hello.clone());
         let objection = words::objection(&hello, &self.config.job_hash);
-        let joins = objection.is_none();
         let host = hello.host.clone();
         self.feed(Event::Joined(Joined {
             worker,
@@ -312,18 +314,16 @@ impl<'a> EventLoop<'a> {
             slot: hello.slot,
             objection,
         }));
-        if joins && self.links.everyone().contains(&worker) {
-            let joined = self.workers.values().filter(|w| w.hello.is_some()).count() as u32;
+        if self.workers.get(&worker).is_some_and(|w| !w.is_gone) {
+            let here = |w: &&WorkerInfo| w.hello.is_some() && !w.is_gone;
+            let joined = self.workers.values().filter(here).count() as u32;
             self.emit(RunEvent::Joined { host, joined, world: self.config.workers });
         }
     }
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Refuse { worker, why } => {
-                let _ = self.links.send(&[worker], &ToWorker::Refused { why: why.clone() });
-                self.links.close(worker, &why);
-            }
+            Command::Refuse { worker, why } => self.refuse(worker, &why),
             Command::Start { placements, links } => {
                 self.joined_ns = self.now_ns();
                 let (base, holders) = (self.config.first_step(), vec![false; placements.len()]);

@@ -262,11 +262,14 @@ fn append_checkpoint(message: &mut String, events: &EventLoop, steps: u64) {
 }
 
 fn report_lost(events: &mut EventLoop, cause: &Cause) {
-    let (rank, why) = match cause {
-        Cause::Exited { rank, exit, .. } => (rank, exit.text.clone()),
-        Cause::Lost { rank, why, .. } => (rank, why.clone()),
+    let (rank, worker, why) = match cause {
+        Cause::Exited { rank, worker, exit } => (rank, worker, exit.text.clone()),
+        Cause::Lost { rank, worker, why } => (rank, worker, why.clone()),
         _ => return,
     };
+    if events.workers.get(worker).is_some_and(|w| w.is_told_of) {
+        return;
+    }
     let host = events
         .ranks
         .get(*rank as usize)
@@ -282,10 +285,9 @@ fn named_rank(events: &EventLoop, rank: u32) -> Named {
         return Named { name: format!("worker {rank}"), exit: None, last_words: Vec::new() };
     };
     let name = format!("worker {rank} on {} (process {})", hello.host, hello.pid);
-    match hello.slot {
-        Some(slot) => Named { name, ..named_slot(events, slot) },
-        None => Named { name, exit: None, last_words: Vec::new() },
-    }
+    let story = hello.slot.map(|slot| events.children.story_of(slot, hello.pid));
+    let (exit, last_words) = story.unwrap_or_default();
+    Named { name, exit, last_words }
 }
 
 fn named_slot(events: &EventLoop, slot: u32) -> Named {

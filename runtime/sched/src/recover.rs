@@ -6,8 +6,11 @@
 
 use crate::fault::Fault;
 use crate::scheduler::{Phase, Scheduler};
-use crate::{Cause, Command, Event, Exit, Forming, Joined, Warning, WorkerId, ranks};
+use crate::{Cause, Command, Event, Exit, Failure, Forming, Joined, Warning, WorkerId, ranks};
 use std::collections::BTreeMap;
+
+/// In place of a number of losses: nobody is started in this slot again.
+pub(crate) const UNFIT: u32 = u32::MAX;
 
 /// Waiting for those who are left to stop.
 #[derive(Debug)]
@@ -53,10 +56,54 @@ impl Scheduler {
             _ => false,
         };
         let least = self.config.recovery.least;
-        let replaced = !self.reserve.is_empty();
+        // Somebody must have the weights, unless they are those of the beginning.
+        let replaceable = self.config.recovery.replace && (others > 0 || self.at_beginning());
+        let replaced = !self.reserve.is_empty() || (replaceable && self.may_return(cause));
         lost && least > 0
             && (others >= least || replaced)
             && matches!(self.phase, Phase::Starting | Phase::Running)
+    }
+
+    /// Whether another worker can be started for the one that this is about.
+    fn may_return(&self, cause: &Cause) -> bool {
+        let rank = match cause {
+            Cause::Exited { rank, .. } | Cause::Lost { rank, .. } => Some(*rank),
+            Cause::Worker { failure, .. } => failure.lost_peer,
+            _ => None,
+        };
+        let slot = rank.and_then(|r| self.workers.get(r as usize)).and_then(|w| w.slot);
+        slot.is_some_and(|slot| {
+            self.losses.get(&slot).is_none_or(|n| *n < self.config.recovery.attempts)
+        })
+    }
+
+    /// No step is done: the weights are where the first of them came from.
+    fn at_beginning(&self) -> bool {
+        self.run.done() == self.config.first_step
+    }
+
+    /// A member that has yet to receive its weights, and cannot: missing data, too little memory.
+    /// The others do not need it.
+    pub(crate) fn is_unfit(&self, worker: WorkerId, failure: &Failure) -> bool {
+        failure.lost_peer.is_none()
+            && self.newcomers.contains(&worker)
+            && matches!(self.phase, Phase::Starting | Phase::Halting(_))
+            && self.workers.len() as u32 > self.config.recovery.least
+    }
+
+    /// The others go on without it.
+    pub(crate) fn dismiss(&mut self, now_ns: u64, rank: u32, worker: WorkerId, failure: Failure) {
+        let why = format!("{}: {}", failure.task, failure.message);
+        if let Some(slot) = self.workers.get(rank as usize).and_then(|w| w.slot) {
+            self.losses.insert(slot, UNFIT);
+        }
+        if matches!(self.phase, Phase::Starting) {
+            self.halt(now_ns, Some(Cause::Lost { rank, worker, why: why.clone() }));
+        }
+        self.out.push(Command::Evict { worker, why: why.clone() });
+        if let Phase::Halting(halting) = &mut self.phase {
+            halting.dead.insert(worker, End { why, final_word: true });
+        }
     }
 
     /// Stops everybody at once; `cause` is None when members change without a loss.
@@ -156,6 +203,9 @@ impl Scheduler {
         if unexplained && waited_ns < times.settle_ns {
             return;
         }
+        if self.waits_for_more(waited_ns) {
+            return;
+        }
         match std::mem::replace(&mut self.phase, Phase::Concluded) {
             // Someone complained of a peer, and nobody is gone.
             Phase::Halting(Halting { fault: Some(fault), .. }) if unexplained => {
@@ -164,6 +214,25 @@ impl Scheduler {
             Phase::Halting(halting) => self.regroup(now_ns, halting),
             other => self.phase = other,
         }
+    }
+
+    /// Too few are left, and others may be on their way.
+    fn waits_for_more(&self, waited_ns: u64) -> bool {
+        let Phase::Halting(halting) = &self.phase else { return false };
+        let left = self.workers.iter().filter(|w| !halting.dead.contains_key(&w.worker)).count();
+        let enough = left + self.reserve.len() >= self.config.recovery.least.max(1) as usize;
+        let has_weights = |w: &Joined| halting.halted.get(&w.worker).is_some_and(|d| d.is_some());
+        if enough || !(self.at_beginning() || self.workers.iter().any(has_weights)) {
+            return false;
+        }
+        let times = self.config.timeouts;
+        // One of ours whose connection is gone: its end is still to be heard of.
+        let ending = |w: &Joined| {
+            w.slot.is_some() && halting.dead.get(&w.worker).is_some_and(|end| !end.final_word)
+        };
+        let settling = waited_ns < times.settle_ns && self.workers.iter().any(ending);
+        let coming = waited_ns < times.join_ns && !self.awaited.is_empty();
+        self.config.recovery.replace && (settling || coming)
     }
 
     fn evict_laggards(&mut self, waited_ns: u64) {
@@ -197,7 +266,7 @@ impl Scheduler {
         let base = halted.iter().filter(|(w, _)| !dead.contains_key(w)).filter_map(|h| *h.1).max();
         let too_few = (self.workers.len() as u32) < self.config.recovery.least.max(1);
         // Weights that have seen steps, and are gone with all who held them.
-        let nothing_left = base.is_none() && self.begun;
+        let nothing_left = base.is_none() && self.begun && !self.at_beginning();
         if too_few || nothing_left {
             let cause = fault.map(Fault::into_cause);
             let what = "nobody holds the weights any more".to_string();
@@ -231,6 +300,9 @@ impl Scheduler {
             placements,
             links,
         };
+        let shared = forming.holders.contains(&true);
+        let members = forming.placements.iter().map(|p| p.worker);
+        self.newcomers = members.filter(|w| shared && !holds(*w)).collect();
         self.prints = vec![None; self.workers.len()];
         self.gone_ns = vec![None; self.workers.len()];
         self.out.push(Command::Form(forming));
@@ -248,10 +320,15 @@ impl Scheduler {
         if !self.config.recovery.replace || self.config.recovery.least == 0 {
             return false;
         }
+        self.awaited.remove(&slot);
+        if self.is_full(Some(slot)) {
+            return false;
+        }
         let times = self.losses.entry(slot).or_default();
-        *times += 1;
+        *times = times.saturating_add(1);
         let times = *times;
         if times <= self.config.recovery.attempts {
+            self.awaited.insert(slot);
             self.out.push(Command::Replace { slot });
         } else if times == self.config.recovery.attempts + 1 {
             self.out.push(Command::Warn(Warning::GivenUp { slot, times }));
@@ -259,19 +336,32 @@ impl Scheduler {
         times <= self.config.recovery.attempts
     }
 
-    /// A worker that comes while the run is under way.
-    pub(crate) fn late(&mut self, joined: Joined) -> Result<(), Joined> {
-        let open = matches!(self.phase, Phase::Starting | Phase::Running | Phase::Halting(_));
+    /// A worker that comes while the run is under way, or why it cannot stay.
+    pub(crate) fn late(&mut self, joined: Joined) -> Result<(), String> {
         let same = |w: &Joined| w.slot.is_some() && w.slot == joined.slot;
-        let stale = self.reserve.iter().any(|w| same(w) && w.worker > joined.worker);
-        let members = self.workers.iter().filter(|w| !same(w)).count();
-        let full = members + self.reserve.len() >= self.config.shards as usize;
-        if !open || full || stale || self.config.recovery.least == 0 {
-            return Err(joined);
-        }
-        self.reserve.retain(|w| !same(w));
-        self.reserve.push(joined);
-        Ok(())
+        let why = if !self.open() {
+            "the run is at its end".to_string()
+        } else if self.config.recovery.least == 0 {
+            "the workers of this run stay as they are (`worker.lost = stop`)".to_string()
+        } else if self.is_full(joined.slot) {
+            let shards = self.config.shards;
+            format!("the run has a worker for each of its {shards} shards")
+        } else if self.reserve.iter().any(|w| same(w) && w.worker > joined.worker) {
+            "another one has taken its place".to_string()
+        } else {
+            self.reserve.retain(|w| !same(w));
+            self.awaited.retain(|slot| Some(*slot) != joined.slot);
+            self.reserve.push(joined);
+            return Ok(());
+        };
+        Err(why)
+    }
+
+    /// Whether another worker, of this slot, would find no shard.
+    fn is_full(&self, slot: Option<u32>) -> bool {
+        let all = self.workers.iter().chain(&self.reserve);
+        let others = all.filter(|w| slot.is_none() || w.slot != slot).count();
+        others >= self.config.shards as usize
     }
 
     /// One that had not taken its place yet is gone. True if it was one of those.
@@ -325,7 +415,8 @@ impl Scheduler {
                 let member = self.workers.iter().any(|w| w.slot == Some(*slot));
                 let known = self.explained(*slot, exit);
                 let reserve = self.reserve_lost(|w| w.slot == Some(*slot));
-                let stranger = known || reserve || (!member && self.begun);
+                let gathering = matches!(self.phase, Phase::Gathering);
+                let stranger = known || reserve || !(member || gathering);
                 if stranger && self.open() {
                     self.replace(*slot);
                 }

@@ -16,7 +16,7 @@ const AHEAD_STEPS: (u64, u64) = (2, 1024);
 #[derive(Debug)]
 pub(crate) struct Run {
     config: Config,
-    /// Edge up to which workers may go. Never shrinks.
+    /// Edge up to which workers may go. Shrinks only when members change.
     until: u64,
     /// Steps reported by all ranks.
     done: u64,
@@ -43,6 +43,8 @@ pub(crate) struct Run {
     last_save_ns: u64,
     /// Best value of the metric that decides which checkpoint is the best.
     best: Option<f64>,
+    /// Step of that, and the best before it, until the checkpoint that it asks for is whole.
+    best_before: Option<(u64, Option<f64>)>,
     end: End,
 }
 
@@ -104,6 +106,7 @@ impl Run {
             save_wanted: false,
             last_save_ns: now_ns,
             best: config.saves.best_so_far,
+            best_before: None,
             end: End::Natural,
             config,
         }
@@ -400,21 +403,32 @@ impl Run {
         for (value, &number) in merged.values.iter().enumerate() {
             let metric = Metric::Eval { evaluation: merged.evaluation, value };
             self.apply_rules(metric, number);
-            self.keep_best(metric, number);
+            self.keep_best(merged.step, metric, number);
         }
     }
 
     /// Windows never pass an edge where the best is decided, so it is saved at that edge.
-    fn keep_best(&mut self, metric: Metric, value: f64) {
+    fn keep_best(&mut self, step: u64, metric: Metric, value: f64) {
         if !self.config.is_best(metric) || value.is_nan() {
             return;
         }
         let smallest = self.config.saves.best.as_ref().is_some_and(|b| b.smallest);
         let better = |old: f64| if smallest { value < old } else { value > old };
         if self.best.is_none_or(better) {
+            let before = self.best_before.map_or(self.best, |(_, before)| before);
+            self.best_before = Some((step, before));
             self.best = Some(value);
             self.save_wanted = true;
         }
+    }
+
+    /// The weights of this step are on no disk: the best is again what is. True if they were it.
+    fn forget_best(&mut self, step: u64) -> bool {
+        let before = self.best_before.take_if(|(edge, _)| *edge == step);
+        if let Some((_, before)) = before {
+            self.best = before;
+        }
+        before.is_some()
     }
 
     fn apply_rules(&mut self, metric: Metric, value: f64) {
@@ -483,6 +497,7 @@ impl Run {
             None => {
                 self.saved = Some(step);
                 self.save = None;
+                self.best_before = self.best_before.filter(|(edge, _)| *edge > step);
             }
             Some(why) => self.save_failed(step, why, out),
         }
@@ -497,6 +512,7 @@ impl Run {
 
     fn save_failed(&mut self, step: u64, why: String, out: &mut Vec<Command>) {
         self.save = None;
+        self.forget_best(step);
         self.failed_save = Some((step, why.clone()));
         // At the end it is the run that fails, in these words.
         if self.final_save_failed().is_none() {

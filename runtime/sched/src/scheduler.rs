@@ -1,12 +1,12 @@
 use crate::fault::Fault;
 use crate::ranks;
-use crate::recover::{Gone, Halting};
+use crate::recover::{Gone, Halting, UNFIT};
 use crate::run::{End, Reject, Run, agree};
 use crate::{
     Cause, Command, Config, ConfigError, Ended, EvalNumbers, Event, Exit, Failure, Joined, Outcome,
     Warning, WorkerId,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One run, from the first worker to the last.
 #[derive(Debug)]
@@ -29,6 +29,12 @@ pub struct Scheduler {
     pub(crate) gone: Vec<Gone>,
     /// By slot: workers lost in a row without a step between.
     pub(crate) losses: BTreeMap<u32, u32>,
+    /// Slots whose next worker is on its way.
+    pub(crate) awaited: BTreeSet<u32>,
+    /// Members that do not hold the weights yet.
+    pub(crate) newcomers: BTreeSet<WorkerId>,
+    /// Fingerprint of the weights at the start, once somebody has said it.
+    first_print: Option<String>,
     /// Fingerprint per rank, of the weights at the start, later at the end.
     pub(crate) prints: Vec<Option<String>>,
     /// When a worker of this rank was seen to be gone while it took its leave.
@@ -70,6 +76,9 @@ impl Scheduler {
             begun: false,
             gone: Vec::new(),
             losses: BTreeMap::new(),
+            awaited: BTreeSet::new(),
+            newcomers: BTreeSet::new(),
+            first_print: None,
             prints: vec![None; config.world as usize],
             gone_ns: vec![None; config.world as usize],
             run: Run::new(config.clone(), now_ns),
@@ -100,7 +109,7 @@ impl Scheduler {
         self.check_deadlines(now_ns);
         self.tell_of_losses(now_ns);
         if self.run.done() > done {
-            self.losses.clear();
+            self.losses.retain(|_, times| *times == UNFIT);
         }
         if matches!(self.phase, Phase::Running) {
             self.check_end(now_ns);
@@ -157,10 +166,10 @@ impl Scheduler {
     }
 
     fn joined(&mut self, now_ns: u64, joined: Joined) {
-        let worker = joined.worker;
+        let (worker, guest) = (joined.worker, joined.slot.is_none());
         if let Some(why) = joined.objection {
             self.out.push(Command::Refuse { worker, why: why.clone() });
-            if joined.slot.is_some() && matches!(self.phase, Phase::Gathering) {
+            if !guest && matches!(self.phase, Phase::Gathering) {
                 self.fail(Cause::Refused { worker, why });
             } else {
                 self.out.push(Command::Warn(Warning::Refused { worker, why }));
@@ -172,17 +181,19 @@ impl Scheduler {
             if self.workers.iter().any(|w| same(w) && w.worker > worker) {
                 return;
             }
+            self.awaited.retain(|slot| Some(*slot) != joined.slot);
             // The one before it has ended, and the news of that is still under way.
             self.workers.retain(|w| !same(w));
             self.workers.push(joined);
             if self.workers.len() == self.config.world as usize {
                 self.start(now_ns);
             }
-        } else if self.late(joined).is_err() {
-            let workers = self.workers.len();
-            let why = format!("the run has its {workers} workers already");
+        } else if let Err(why) = self.late(joined) {
             self.out.push(Command::Refuse { worker, why: why.clone() });
-            self.out.push(Command::Warn(Warning::Refused { worker, why }));
+            // Nobody but the controller waits for one that it has started.
+            if guest {
+                self.out.push(Command::Warn(Warning::Refused { worker, why }));
+            }
         }
     }
 
@@ -207,6 +218,10 @@ impl Scheduler {
 
     fn ready(&mut self, now_ns: u64, worker: WorkerId, generation: u64, fingerprint: String) {
         let Some(rank) = self.rank(worker) else { return };
+        if !self.begun && !fingerprint.is_empty() {
+            // Those who keep what they hold do not say it again.
+            self.first_print = Some(fingerprint.clone());
+        }
         if generation < self.generation {
             // Under way when that generation was halted.
             return;
@@ -222,7 +237,7 @@ impl Scheduler {
         if let Err(reject) = agree(self.config.first_step, "weights at the start", &prints) {
             return self.reject(rank, reject);
         }
-        let fingerprint = prints.into_iter().next().unwrap_or_default();
+        self.newcomers.clear();
         if self.begun {
             let (generation, step) = (self.generation, self.run.done());
             let world = self.workers.len() as u32;
@@ -230,6 +245,7 @@ impl Scheduler {
             self.out.push(Command::Formed { generation, step, world, waited_ns });
         } else {
             self.begun = true;
+            let fingerprint = self.first_print.take().unwrap_or_default();
             self.out.push(Command::Started { fingerprint });
             let config = Config { world: self.workers.len() as u32, ..self.config.clone() };
             self.run = Run::new(config, now_ns);
@@ -304,6 +320,9 @@ impl Scheduler {
         let Some(rank) = self.rank(worker) else { return };
         if matches!(self.phase, Phase::Finishing) {
             return self.left(now_ns, rank, &failure.message, false);
+        }
+        if self.is_unfit(worker, &failure) {
+            return self.dismiss(now_ns, rank, worker, failure);
         }
         self.suspect(now_ns, Cause::Worker { rank, worker, failure });
     }

@@ -203,9 +203,10 @@ impl Orders {
         self.wait(|state| state.form.take())
     }
 
-    /// Waits for `Start`.
+    /// Waits for `Start`. Members may have changed again since: then it is good for all but the
+    /// place in it.
     pub(crate) fn start(&self) -> Result<Box<Start>, WorkerError> {
-        self.wait(|state| state.start.take())
+        self.wait_for(|state| state.start.take())
     }
 
     /// Waits for what is to be done after `done` steps.

@@ -173,3 +173,22 @@ fn members_that_change_while_they_change() {
     let want = want[0].finished.as_ref().unwrap().fingerprint.clone();
     assert_eq!(finish(std::slice::from_mut(&mut alone)), [want]);
 }
+
+/// Members change before one that has just come knows of its place: it stays.
+#[test]
+fn a_newcomer_that_is_halted_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.safetensors");
+    write_data(&data, None);
+    let plan = plan(&data, true);
+    let (links, _open) = links(Way::Shared, &[String::new(), String::new()]);
+    for _ in 0..50 {
+        let mut rank = Rank::start(ranks_config(Way::Shared));
+        rank.say(start(&plan, form(1, 2, &links, &[true, false])));
+        rank.say(ToWorker::Halt { generation: 2 });
+        let (halted, _) = halted(&rank);
+        assert_eq!((halted.generation, halted.done), (2, None));
+        rank.to = None;
+        assert!(rank.join().is_err());
+    }
+}

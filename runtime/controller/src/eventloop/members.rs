@@ -71,6 +71,25 @@ impl EventLoop<'_> {
         }
     }
 
+    pub(super) fn refuse(&mut self, worker: WorkerId, why: &str) {
+        let _ = self.links.send(&[worker], &ToWorker::Refused { why: why.to_string() });
+        self.links.close(worker, why);
+        if let Some(info) = self.workers.get_mut(&worker) {
+            info.is_gone = true;
+        }
+    }
+
+    /// The connection of a worker is closed. Who never became a member leaves no trace.
+    pub(super) fn closed(&mut self, worker: WorkerId, why: String) {
+        if let Some(info) = self.workers.get_mut(&worker) {
+            info.is_gone = true;
+        }
+        self.feed(Event::Lost { worker, why });
+        if self.workers.get(&worker).is_some_and(|w| !w.started) {
+            self.workers.remove(&worker);
+        }
+    }
+
     pub(super) fn replace(&mut self, slot: u32) {
         if let Err(error) = self.children.replace(slot) {
             let text = format!("it could not be started: {error}");
@@ -96,11 +115,14 @@ impl EventLoop<'_> {
         why: &str,
         step: u64,
     ) {
+        if let Some(info) = self.workers.get_mut(&worker) {
+            info.is_told_of = true;
+        }
         let hello = self.workers.get(&worker).and_then(|w| w.hello.as_ref());
         let host = hello.map(|h| h.host.clone()).unwrap_or_default();
+        let story = slot.zip(hello).map(|(slot, h)| self.children.story_of(slot, h.pid));
         let mut why = why.to_string();
-        let words = slot.map(|slot| self.children.last_words(slot)).unwrap_or_default();
-        if let Some(last) = words.last() {
+        if let Some(last) = story.and_then(|(_, mut words)| words.pop()) {
             why = format!("{why} (its last words: {last})");
         }
         self.emit(RunEvent::WorkerLost { rank, host, why, step });

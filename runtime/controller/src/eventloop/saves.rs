@@ -32,7 +32,9 @@ impl EventLoop<'_> {
             fingerprint: report.fingerprint.clone(),
             error: report.error.clone(),
         };
-        if let Some(save) = self.save.as_mut().filter(|s| s.step == report.step) {
+        // The last words of one that is no member any more are of a checkpoint that was given up.
+        let member = self.ranks.contains(&worker);
+        if let Some(save) = self.save.as_mut().filter(|s| s.step == report.step && member) {
             save.parts.push(report);
         }
         event

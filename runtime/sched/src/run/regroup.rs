@@ -19,15 +19,25 @@ impl Run {
             self.eval_edge = None;
             self.evals.clear();
         }
+        let save = self.save.take_if(|s| !s.committing).map(|s| s.step);
+        let with_eval = self.config.saves.after_eval
+            && (self.eval_edge == save || self.evals.iter().any(|e| Some(e.step) == save));
         self.take_evaluations(base, out)?;
-        if let Some(save) = self.save.take_if(|s| !s.committing) {
+        if let Some(step) = save {
             let why = "a worker was lost while it was written".to_string();
-            out.push(Command::Discard { step: save.step, why });
-            let comes_again = save.step == self.end_step()
-                || (save.step >= base && self.config.saves_by_step(save.step));
-            self.save_wanted |= !comes_again;
+            out.push(Command::Discard { step, why });
+            self.save_is_void(step, base, with_eval);
         }
         Ok(())
+    }
+
+    /// A checkpoint was not written to the end: another one is, unless one is due anyway.
+    fn save_is_void(&mut self, step: u64, base: u64, with_eval: bool) {
+        let comes_again = step == self.end_step()
+            || (step >= base && (with_eval || self.config.saves_by_step(step)));
+        // Weights of a later step are not the best ones.
+        let was_best = step < base && self.forget_best(step);
+        self.save_wanted |= !comes_again && !was_best;
     }
 
     fn merge_up_to(&mut self, base: u64, out: &mut Vec<Command>) -> Result<(), Reject> {
@@ -67,8 +77,8 @@ impl Run {
         if again {
             self.eval_edge = None;
         } else if self.eval_edge.is_some_and(|edge| edge > base) {
-            // That of this edge was asked for before, and is done.
-            self.eval_edge = Some(base);
+            // If there was one at this edge, it is done.
+            self.eval_edge = self.last_recorded_eval.map(|e| e.0).filter(|step| *step == base);
         }
         Ok(())
     }

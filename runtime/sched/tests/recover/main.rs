@@ -2,6 +2,7 @@
 //! that of an undisturbed one. Everything follows from the seed.
 
 mod elastic;
+mod moments;
 
 use elastic::{Elastic, Plan, config};
 use monarch_graph::Every;
