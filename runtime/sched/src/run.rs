@@ -40,6 +40,8 @@ pub(crate) struct Run {
     saved: Option<u64>,
     failed_save: Option<(u64, String)>,
     save_wanted: bool,
+    /// In place of one that was lost, with all that was due with it.
+    save_instead: bool,
     last_save_ns: u64,
     /// Best value of the metric that decides which checkpoint is the best.
     best: Option<f64>,
@@ -104,6 +106,7 @@ impl Run {
             saved: (first > 0).then_some(first),
             failed_save: None,
             save_wanted: false,
+            save_instead: false,
             last_save_ns: now_ns,
             best: config.saves.best_so_far,
             best_before: None,
@@ -257,7 +260,7 @@ impl Run {
                 return false;
             }
             due.push(Due { step: edge, what: DueKind::Save });
-            self.save_wanted = false;
+            (self.save_wanted, self.save_instead) = (false, false);
             let got = vec![None; self.next.len()];
             self.save = Some(PendingSave { step: edge, got, committing: false });
         }
@@ -283,7 +286,7 @@ impl Run {
         }
         let last = edge == self.end_step();
         let asked = matches!(self.end, End::Asked { .. });
-        let with_save = self.config.eval_after_save && !(last && asked) && self.save_due(edge);
+        let with_save = self.config.eval_after_save && !(last && asked) && self.save_asked(edge);
         (last && !asked)
             || self.eval_wanted
             || with_save
@@ -291,12 +294,20 @@ impl Run {
     }
 
     fn save_due(&self, edge: u64) -> bool {
-        let tried = self.saved == Some(edge)
+        self.save_asked(edge) || (self.save_instead && !self.save_tried(edge))
+    }
+
+    fn save_tried(&self, edge: u64) -> bool {
+        self.saved == Some(edge)
             || self.save.as_ref().is_some_and(|s| s.step == edge)
-            || self.failed_save.as_ref().is_some_and(|(step, _)| *step == edge);
+            || self.failed_save.as_ref().is_some_and(|(step, _)| *step == edge)
+    }
+
+    fn save_asked(&self, edge: u64) -> bool {
         let at_end = edge == self.end_step() && edge > 0 && self.config.save_at_end;
         let with_eval = self.config.saves.after_eval && self.eval_edge == Some(edge);
-        !tried && (at_end || self.save_wanted || with_eval || self.config.saves_by_step(edge))
+        let asked = at_end || self.save_wanted || with_eval || self.config.saves_by_step(edge);
+        asked && !self.save_tried(edge)
     }
 
     fn decides(&self, evaluation: u32) -> bool {

@@ -22,7 +22,7 @@ impl Run {
         let save = self.save.take_if(|s| !s.committing).map(|s| s.step);
         let with_eval = self.config.saves.after_eval
             && (self.eval_edge == save || self.evals.iter().any(|e| Some(e.step) == save));
-        self.take_evaluations(base, out)?;
+        self.take_evaluations(base, save, out)?;
         if let Some(step) = save {
             let why = "a worker was lost while it was written".to_string();
             out.push(Command::Discard { step, why });
@@ -37,7 +37,10 @@ impl Run {
             || (step >= base && (with_eval || self.config.saves_by_step(step)));
         // Weights of a later step are not the best ones.
         let was_best = step < base && self.forget_best(step);
-        self.save_wanted |= !comes_again && !was_best;
+        match step < base {
+            true => self.save_instead |= !was_best,
+            false => self.save_wanted |= !comes_again,
+        }
     }
 
     fn merge_up_to(&mut self, base: u64, out: &mut Vec<Command>) -> Result<(), Reject> {
@@ -54,17 +57,29 @@ impl Run {
         Ok(())
     }
 
-    /// Evaluations that some rank has reported are done; the others are asked for again.
-    fn take_evaluations(&mut self, base: u64, out: &mut Vec<Command>) -> Result<(), Reject> {
+    /// Evaluations that some rank has reported are done; the others are asked for again. `save` is
+    /// the checkpoint that will not be written.
+    fn take_evaluations(
+        &mut self,
+        base: u64,
+        save: Option<u64>,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Reject> {
         let mut pending = std::mem::take(&mut self.evals);
         let said = |e: &PendingEval| e.got.iter().flatten().cloned().collect::<Vec<EvalNumbers>>();
         // Those at one edge are asked for together, and so they are again.
         let again = pending.iter().any(|e| e.step == base && said(e).is_empty());
         // What was asked for by the clock has no step of its own: it is due at once.
         let (every, end) = (self.config.eval_every, self.end_step());
-        let by_clock = |e: &PendingEval| !due_by_step(every, e.step) && e.step != end;
+        let with_save = |step: u64| {
+            let again = save == Some(step) || self.config.saves_by_step(step);
+            self.config.eval_after_save && again && !self.save_tried(step)
+        };
+        let by_clock =
+            |e: &PendingEval| !due_by_step(every, e.step) && e.step != end && !with_save(e.step);
         let dropped = |e: &&PendingEval| e.step > base || (e.step == base && again);
-        self.eval_wanted |= pending.iter().filter(dropped).any(by_clock);
+        let wanted = pending.iter().filter(dropped).any(by_clock);
+        self.eval_wanted |= wanted;
         pending.retain(|e| e.step < base || (e.step == base && !again));
         for eval in pending {
             let Some(merged) = agree_on_evaluation(said(&eval))? else {

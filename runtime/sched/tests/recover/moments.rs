@@ -328,3 +328,24 @@ fn the_best_is_what_is_on_the_disk() {
     lose_the_last(&mut script, 10);
     assert_eq!(script.due(DueKind::Save), [10]);
 }
+
+/// What is saved instead of a checkpoint that was lost brings no evaluation of its own.
+#[test]
+fn a_checkpoint_in_place_of_another_is_not_evaluated() {
+    let mut config = config(3, 40);
+    config.save_every = Some(Every::Steps(10));
+    config.eval_after_save = true;
+    let mut script = lost_after(config, 10);
+    script.evaluated(10, 0.9);
+    (10..13).for_each(|step| script.step(step));
+    script.said();
+    lose_the_last(&mut script, 13);
+    let said = script.said();
+    let windows = said.iter().filter_map(|c| match c {
+        Command::Window { due, .. } => Some(due.iter().map(|d| (d.step, d.what))),
+        _ => None,
+    });
+    let due: Vec<_> = windows.flatten().collect();
+    assert_eq!(due[0], (13, DueKind::Save), "{due:?}");
+    assert!(due[1..].iter().all(|d| d.0 == 20), "{due:?}");
+}
