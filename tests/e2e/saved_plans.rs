@@ -33,6 +33,32 @@ fn the_saved_plan_runs_and_a_changed_one_does_not() {
     assert_eq!(place.run_dirs().len(), 1);
 }
 
+/// Whatever decides what a run does makes another plan: none of these is let through.
+#[test]
+fn every_setting_is_part_of_the_plan() {
+    let text = digits("20 steps");
+    let place = Place::with(&text);
+    place.run(&["plan", "job.mon", "--save", "job.plan"]).ok();
+    let added = |entry: &str| swap(&text, "batch = 64", format!("batch = 64\n  {entry}"));
+    let spared = swap(&text, "AdamW(lr)", "AdamW(lr, decay_on = matrices)");
+    let cases = [
+        (spared, "train.optim.decay_on"),
+        (added("fault { loss.nan = skip(3 steps) then stop }"), "train.fault.loss.nan"),
+        (added("fault { worker.lost = stop }"), "train.fault.worker.lost"),
+        (added("metrics { every = 10 steps }"), "train.metrics.every"),
+        (added("metrics { log = [loss] }"), "train.metrics.log"),
+        (added("checkpoint { async = false }"), "train.checkpoint"),
+        (added("on loss.nan => stop"), "train.hooks"),
+        (added("on loss(above = 100) => stop"), "train.rules"),
+    ];
+    for (changed, what) in cases {
+        place.write("job.mon", changed);
+        let out = place.run(&["run", "job.mon", "--plan", "job.plan"]).expect_code(3);
+        out.says(&["M0850", what]);
+    }
+    assert!(place.run_dirs().is_empty());
+}
+
 #[test]
 fn files_that_are_no_saved_plans() {
     let place = Place::with(&digits("20 steps"));
@@ -89,6 +115,13 @@ fn layouts_that_are_planned_only() {
     place.run(&["plan", "job.mon", "--save", "job.plan"]).ok().says(&["saved as"]);
     let saved = fs::read_to_string(place.file("job.plan")).expect("a plan");
     assert!(saved.contains("\"plan.mesh\": \"dp = 2, tp = 2\""), "{saved}");
+    for option in [["--workers", "3"], ["--threads", "2"], ["--transport", "quic"]] {
+        let out = place.run(&[&["plan", "job.mon"][..], &option].concat()).expect_code(2);
+        out.says(&[option[0], "declares devices"]);
+        place.run(&[&["plan", "job.mon", "--search"][..], &option].concat()).expect_code(2);
+        let device = [&["plan", "job.mon", "--device", "H100:4"][..], &option].concat();
+        place.run(&device).expect_code(2).says(&[option[0]]);
+    }
     let out = place.run(&["run", "job.mon", "--plan", "job.plan"]).expect_code(2);
     out.says(&["M0906", "H100", "axis `tp`", "H over `tp`"]);
     assert!(place.run_dirs().is_empty());

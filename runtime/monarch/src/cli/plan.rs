@@ -29,6 +29,9 @@ pub const VERB: Verb = Verb {
     run: plan,
 };
 
+/// Options that say something of CPU workers, and nothing of declared devices.
+const OF_WORKERS: [&str; 3] = ["workers", "threads", "transport"];
+
 fn options(command: Command) -> Command {
     command
         .arg(args::workers())
@@ -36,9 +39,13 @@ fn options(command: Command) -> Command {
         .arg(args::transport("How gradients travel [default: shm]"))
         .arg(
             args::text("device", "KIND[:N]", "For N devices of this kind instead of the cluster")
-                .value_parser(device),
+                .value_parser(device)
+                .conflicts_with_all(OF_WORKERS),
         )
-        .arg(args::flag("search", "The layouts that fit, the fastest first"))
+        .arg(
+            args::flag("search", "The layouts that fit, the fastest first")
+                .conflicts_with_all(["workers", "threads"]),
+        )
         .arg(
             args::text("save", "FILE", "Write the plan down, for `monarch run --plan FILE`")
                 .conflicts_with_all(["search", "device"]),
@@ -75,6 +82,7 @@ fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
                 say(&job.warnings, json, || job.report.text(), || job.report.json())?;
             }
             Planned::Devices(d) => {
+                no_workers(matches)?;
                 say(&d.warnings, json, || d.report.text(), || d.report.json())?;
             }
         }
@@ -84,12 +92,27 @@ fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
         };
     }
     if wish.device.is_some() || front::is_declared(path, given, reserved) {
+        no_workers(matches)?;
         let (found, said) = front::search(path, given, reserved, &wish).map_err(wrong)?;
         return say(&said, json, || found.text(), || found.json());
     }
     let machine = (program::cores(), program::memory_bytes(1));
     let (found, said) = front::shares(path, given, reserved, machine, facts).map_err(wrong)?;
     say(&said, json, || found.text(), || found.json())
+}
+
+/// The devices of a program are declared: an option that speaks of workers would do nothing.
+fn no_workers(matches: &ArgMatches) -> Result<(), Failure> {
+    let given = |name: &&&str| {
+        matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine)
+    };
+    match OF_WORKERS.iter().find(given) {
+        Some(option) => Err(Failure::wrong(format!(
+            "`--{option}` is of CPU workers, and the program's cluster declares devices: leave it \
+             out, or change `device` and `link` of the cluster"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Writes a plan down.

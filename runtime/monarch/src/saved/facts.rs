@@ -2,8 +2,8 @@
 
 use monarch_check::hir::{self, Float, Pipeline, PipelineSchedule};
 use monarch_graph::{
-    Action, CheckpointPolicy, Curve, DataFile, Every, Graph, Init, Order, Plan, Ratio, Rule,
-    Schedule, Source, Weight,
+    Action, CheckpointPolicy, Curve, DataFile, Every, Graph, Init, Metrics, Optimizer,
+    Order, Plan, Ratio, Rule, Schedule, Source, Weight,
 };
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -23,6 +23,14 @@ impl Facts {
     fn may(&mut self, name: &str, value: Option<impl ToString>) {
         if let Some(value) = value {
             self.put(name, value);
+        }
+    }
+
+    /// Only if there is any.
+    fn list(&mut self, name: &str, items: impl Iterator<Item = String>) {
+        let items: Vec<String> = items.collect();
+        if !items.is_empty() {
+            self.put(name, items.join("; "));
         }
     }
 }
@@ -55,35 +63,73 @@ pub fn facts(program: &hir::Program, plan: Option<&Plan>) -> BTreeMap<String, St
     out.0
 }
 
+/// Taken apart whole, so that a new field has to find its place here. What stands for itself
+/// elsewhere: data, model, cluster, layout, the graphs. `overlap` changes no bit of a result.
 fn of_job(out: &mut Facts, job: &hir::Job) {
-    out.put("train.name", &job.name);
-    out.put("train.steps", job.steps);
-    out.put("train.batch", format!("{} samples", job.batch));
-    out.may("train.batch.micro", job.micro);
-    out.may("train.batch.accumulate", job.accumulate);
-    out.put("train.shards", job.shards);
-    out.put("train.seed", job.seed);
-    out.put("train.drop_last", job.drop_last);
-    out.put("train.optim", format!("{:?}", job.optimizer.kind));
-    out.may("train.optim.clip", job.optimizer.clip);
-    out.put("train.lr", schedule(&job.schedule));
-    if let Some(eval) = &job.eval {
-        out.may("train.eval.every", eval.every.map(every));
-        if eval.after_checkpoint {
-            out.put("train.eval.after", "checkpoint");
-        }
-        out.may("train.eval.batches", eval.batches);
-        let names: Vec<&str> = eval.metrics.iter().map(|m| m.name.as_str()).collect();
-        if !names.is_empty() {
-            out.put("train.eval.metrics", names.join(", "));
-        }
+    let hir::Job {
+        name,
+        steps,
+        batch,
+        micro,
+        accumulate,
+        shards,
+        seed,
+        drop_last,
+        optimizer,
+        schedule: rate,
+        eval,
+        checkpoint: policy,
+        rules,
+        hooks,
+        faults,
+        metrics,
+        span: _,
+        model: _,
+        data: _,
+        columns: _,
+        rows: _,
+        tokens_per_sample: _,
+        loss: _,
+        overlap: _,
+        cluster: _,
+        layout: _,
+    } = job;
+    out.put("train.name", name);
+    out.put("train.steps", steps);
+    out.put("train.batch", format!("{batch} samples"));
+    out.may("train.batch.micro", *micro);
+    out.may("train.batch.accumulate", *accumulate);
+    out.put("train.shards", shards);
+    out.put("train.seed", seed);
+    out.put("train.drop_last", drop_last);
+    let Optimizer { kind, clip, decay_on } = optimizer;
+    out.put("train.optim", format!("{kind:?}"));
+    out.put("train.optim.decay_on", format!("{decay_on:?}").to_lowercase());
+    out.may("train.optim.clip", *clip);
+    out.put("train.lr", schedule(rate));
+    if let Some(eval) = eval {
+        of_eval(out, eval);
     }
-    if let Some(policy) = &job.checkpoint {
-        out.put("train.checkpoint", checkpoint(policy));
+    out.may("train.checkpoint", policy.as_ref().map(checkpoint));
+    out.list("train.rules", rules.iter().map(rule));
+    out.list("train.hooks", hooks.iter().map(hook));
+    for hir::Fault { kind, chain, span: _ } in faults {
+        out.list(&format!("train.fault.{}", kind.name()), chain.iter().map(|r| format!("{r:?}")));
     }
-    if !job.rules.is_empty() {
-        let rules: Vec<String> = job.rules.iter().map(rule).collect();
-        out.put("train.rules", rules.join("; "));
+    let Metrics { every, log } = metrics;
+    out.put("train.metrics.every", format!("{every} steps"));
+    out.may("train.metrics.log", log.as_ref().map(|names| names.join(", ")));
+}
+
+fn of_eval(out: &mut Facts, eval: &hir::Eval) {
+    out.may("train.eval.every", eval.every.map(every));
+    if eval.after_checkpoint {
+        out.put("train.eval.after", "checkpoint");
+    }
+    out.may("train.eval.batches", eval.batches);
+    let names: Vec<&str> = eval.metrics.iter().map(|m| m.name.as_str()).collect();
+    if !names.is_empty() {
+        out.put("train.eval.metrics", names.join(", "));
     }
 }
 
@@ -95,19 +141,47 @@ fn every(every: Every) -> String {
 }
 
 fn checkpoint(policy: &CheckpointPolicy) -> String {
-    let every = policy.every.map_or("at the end".to_owned(), |e| format!("every {}", every(e)));
-    let mut text = format!("{every}, keep {}, to {}", policy.keep, policy.to);
-    if let Some(also) = policy.also {
+    let CheckpointPolicy {
+        every: clock,
+        also,
+        after_eval,
+        keep,
+        best,
+        what,
+        background,
+        to,
+        span: _,
+    } = policy;
+    let clock = clock.map_or("at the end".to_owned(), |e| format!("every {}", every(e)));
+    let mut text = format!("{clock}, keep {keep}, to {to}");
+    if let Some(also) = also {
         text += &format!(", also every {also} steps");
     }
-    if policy.after_eval {
+    if *after_eval {
         text += ", after eval";
     }
-    if let Some(best) = &policy.best {
+    if let Some(best) = best {
         text += &format!(", best {best:?}");
     }
-    text.push_str(&format!(", what {:?}", policy.what));
+    text.push_str(&format!(", what {what:?}"));
+    if !background {
+        text += ", training waits";
+    }
     text
+}
+
+/// What a hook waits for and does. Its script counts as it is written.
+fn hook(hook: &hir::Hook) -> String {
+    let hir::Hook { event, action, required, span: _ } = hook;
+    let action = match action {
+        hir::HookAction::Rhai { source, span: _ } => format!("rhai {}", digest(source.as_bytes())),
+        hir::HookAction::Function { file: _, name, source, span: _ } => {
+            format!("{name} of {}", digest(source.as_bytes()))
+        }
+        hir::HookAction::Ask(request) => format!("{request:?}"),
+    };
+    let required = if *required { ", required" } else { "" };
+    format!("{event:?} => {action}{required}")
 }
 
 fn rule(rule: &Rule) -> String {
