@@ -2,6 +2,7 @@
 
 use crate::support::Place;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 const UGLY: &str = "let a=1\nlet long = 2 # why\n";
@@ -53,4 +54,23 @@ fn wrong_programs_are_formatted_where_they_can_be_read() {
     place.write("b.mon", [0xff, 0xfe]);
     place.run(&["fmt", "b.mon"]).expect_code(2).says(&["UTF-8"]);
     place.run(&["fmt", "gone.mon"]).expect_code(2).says(&["gone.mon"]);
+}
+
+/// Files that cannot be read or written are named, one by one, and hold up no other.
+#[test]
+fn one_bad_file_holds_up_no_other() {
+    let place = Place::new();
+    place.write("a.mon", UGLY);
+    symlink("nowhere", place.file("b.mon")).expect("a link");
+    symlink("loop.mon", place.file("loop.mon")).expect("a link");
+    place.write("x.mon", UGLY);
+    let odd = std::ffi::OsStr::from_bytes(b"n\xe9.mon");
+    fs::write(place.path().join(odd), UGLY).expect("a file");
+    let out = place.run(&["fmt", "."]).expect_code(2);
+    assert_eq!(out.stdout, ["./a.mon", "./x.mon"], "{}", out.story());
+    out.says(&["./b.mon", "./loop.mon", "is not UTF-8 text"]);
+    let mut command = place.monarch(&["check"]);
+    command.arg(odd);
+    let out = crate::support::Running::start(command, crate::support::LIMIT).finish();
+    out.expect_code(2).says(&["is not UTF-8 text"]);
 }

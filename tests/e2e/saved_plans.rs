@@ -51,11 +51,17 @@ fn every_setting_is_part_of_the_plan() {
         (added("on loss.nan => stop"), "train.hooks"),
         (added("on loss(above = 100) => stop"), "train.rules"),
     ];
+    let facts = |name: &str| -> serde_json::Value {
+        let text = fs::read_to_string(place.file(name)).expect("a plan");
+        serde_json::from_str::<serde_json::Value>(&text).expect("JSON")["facts"].take()
+    };
+    let plain = facts("job.plan");
     for (changed, what) in cases {
         place.write("job.mon", changed);
-        let out = place.run(&["run", "job.mon", "--plan", "job.plan"]).expect_code(3);
-        out.says(&["M0850", what]);
+        place.run(&["plan", "job.mon", "--save", "other.plan"]).ok();
+        assert_ne!(facts("other.plan")[what], plain[what], "{what}");
     }
+    place.run(&["run", "job.mon", "--plan", "job.plan"]).expect_code(3).says(&["train.rules"]);
     assert!(place.run_dirs().is_empty());
 }
 

@@ -377,13 +377,12 @@ impl Checker<'_> {
             let fits = self.bind_arg(cx, layer, param, arg, &mut known, &mut rest);
             fits?;
         }
-        let size = |p: &Poly| p.substitute(&|s| known.get(s.index())?.clone().map(|a| a.size));
         let mut axes = Vec::new();
         if let (true, Some((_, prefix))) = (signature.result.rest, &rest) {
             axes.extend(prefix.iter().cloned());
         }
         for axis in &signature.result.axes {
-            let size = size(&axis.size)?;
+            let size = self.size_of_result(cx, layer, &axis.size, &known, span)?;
             axes.push(Axis { name: outer_name(axis, &size, &known), size });
         }
         for (sym, _) in self.state.layers[layer].mixed.clone() {
@@ -393,6 +392,40 @@ impl Checker<'_> {
         }
         let rest = signature.result.rest && rest.is_some_and(|r| r.0);
         Some(TensorType { dtype: signature.result.dtype, rest, axes })
+    }
+
+    /// A size of a layer's result where it is called. None: reported.
+    fn size_of_result(
+        &mut self,
+        cx: &FnCx,
+        layer: usize,
+        size: &Poly,
+        known: &[Option<Axis>],
+        span: Span,
+    ) -> Option<Poly> {
+        let given = |s: Sym| known.get(s.index())?.clone().map(|a| a.size);
+        if let Some(found) = size.substitute(&given) {
+            return Some(found);
+        }
+        let symbols = &self.state.layers[layer].symbols;
+        let name = |s: Sym| symbols.get(s.index()).map_or("?".to_owned(), |x| x.name.clone());
+        let divisor = size.symbols().into_iter().filter(|s| size.divides_by(*s));
+        let divisor = divisor.filter_map(|s| Some((name(s), given(s)?)));
+        let bad = divisor.into_iter().find(|(_, by)| Poly::number(1).div(by).is_none());
+        let (callee, text) = (self.layer_name(layer), size.text(&name));
+        let d = Diagnostic::error("M0211", format!("a size of `{callee}` cannot be told: {text}"));
+        self.report(match bad {
+            Some((divisor, by)) => {
+                let shown = cx.size_text(&by);
+                let d = d.label(span, format!("{divisor} = {shown}"));
+                match by.as_number() {
+                    Some(_) => d.help(format!("`{divisor}` is a whole number from 1")),
+                    None => d.help(format!("give `{divisor}` a number, or one axis")),
+                }
+            }
+            None => d.label(span, "too many terms"),
+        });
+        None
     }
 
     fn bind_arg(

@@ -44,7 +44,7 @@ impl<'a> Checker<'a> {
         expr: &Expr,
         pace: Option<Pace>,
     ) -> Option<u64> {
-        match self.every(file, path, expr, pace)? {
+        match self.clock(file, path, expr, pace, "steps or epochs")? {
             Every::Steps(n) => Some(n),
             Every::Time(_) => {
                 let title = format!("`{}` counts steps, not time", crate::settings::last(path));

@@ -9,7 +9,7 @@ use crate::settings::Settings;
 use monarch_diagnostic::Diagnostic;
 use monarch_graph::{Span, Weight};
 use monarch_syntax::ast;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Layers in one model, copies included: more is a slip of the pen.
 const MAX_LAYERS: usize = 1 << 16;
@@ -31,8 +31,9 @@ pub(crate) struct Seen {
 #[derive(Default)]
 pub(crate) struct Settled {
     pub seen: Vec<Seen>,
-    known: HashSet<Seen>,
-    reported: HashSet<(usize, String)>,
+    /// Where the program, not the library, asks for it first.
+    known: HashMap<Seen, Span>,
+    reported: HashSet<(usize, String, Option<Span>)>,
 }
 
 struct Builder {
@@ -40,6 +41,8 @@ struct Builder {
     layers: usize,
     depth: usize,
     at: Span,
+    /// The innermost part of the program around what is built.
+    place: Span,
 }
 
 impl<'a> Checker<'a> {
@@ -128,7 +131,7 @@ impl<'a> Checker<'a> {
         params.resize(sizes.len(), None);
         let texts = vec![None; sizes.len()];
         let seen = Seen { layer, sizes, params };
-        let mut builder = Builder { weights: Vec::new(), layers: 0, depth: 0, at };
+        let mut builder = Builder { weights: Vec::new(), layers: 0, depth: 0, at, place: at };
         let root = self.instance(&mut builder, seen, fields, String::new(), texts)?;
         let weights = builder.weights;
         Some(Model { name: name.name.clone(), span: name.span, root, weights })
@@ -184,7 +187,8 @@ impl<'a> Checker<'a> {
             let example = Example { sizes: seen.sizes.clone(), texts };
             self.state.layers[layer].example = Some(example);
         }
-        if self.state.settled.known.insert(seen.clone()) {
+        if !self.state.settled.known.contains_key(&seen) {
+            self.state.settled.known.insert(seen.clone(), builder.place);
             self.state.settled.seen.push(seen.clone());
         }
         let env = StaticEnv { sizes: &seen.sizes, fields: &fields };
@@ -268,7 +272,9 @@ impl<'a> Checker<'a> {
     ) -> Option<Vec<Vec<Instance>>> {
         let infos = self.state.layers[seen.layer].subs.clone();
         let mut out = Vec::new();
+        let outer = builder.place;
         for info in &infos {
+            builder.place = if self.foreign(info.span) { outer } else { info.span };
             let def = info.def.as_ref()?;
             let copies = match &def.repeat {
                 None => None,
@@ -313,6 +319,7 @@ impl<'a> Checker<'a> {
             }
             out.push(list);
         }
+        builder.place = outer;
         Some(out)
     }
 
@@ -347,7 +354,19 @@ impl<'a> Checker<'a> {
             Some(d) => (d.name, d.span),
             None => (what.unwrap_or("this size").to_owned(), at),
         };
-        if self.state.settled.reported.insert((seen.layer, name.clone())) {
+        // A layer of the library is wrong wherever it is used wrongly.
+        let place = self.state.settled.known.get(seen).copied();
+        let place = place.filter(|_| self.foreign(at));
+        // What is divided by a size that is wrong itself is no mistake of its own.
+        let none = |s: &hir::Sym| size.divides_by(*s) && seen.sizes.get(s.index()) == Some(&0);
+        let mut others = self.state.settled.reported.iter();
+        if size.symbols().iter().any(none)
+            && others
+                .any(|(layer, other, at)| *layer == seen.layer && *other != name && *at == place)
+        {
+            return None;
+        }
+        if self.state.settled.reported.insert((seen.layer, name.clone(), place)) {
             self.not_whole(seen, &name, size, at);
         }
         None
@@ -375,7 +394,14 @@ impl<'a> Checker<'a> {
         let number = |s: hir::Sym| seen.sizes.get(s.index()).copied();
         let text = size.text(&label);
         let quotient = quotient(size);
+        let quotient = quotient.filter(|(_, bottom)| number(*bottom) != Some(0));
+        let zero =
+            size.symbols().into_iter().find(|s| size.divides_by(*s) && number(*s) == Some(0));
         let mut d = match quotient {
+            None if let Some(zero) = zero => {
+                let title = format!("`{name}` is {text}, and `{}` is 0", label(zero));
+                Diagnostic::error("M0211", title).label(at, "divides by 0")
+            }
             Some((top, bottom)) => {
                 let (a, b) = (number(top).unwrap_or(0), number(bottom).unwrap_or(1).max(1));
                 let (top, bottom) = (label(top), label(bottom));
@@ -402,10 +428,11 @@ impl<'a> Checker<'a> {
                 d = d.label(span, text);
             }
         }
-        if let ([model], true) = (&*self.models, d.labels.iter().all(|l| self.foreign(l.span))) {
-            let block: &ast::Block = model.ast;
-            let at = block.value.as_ref().map_or(block.kind.span, |v| v.span);
-            d = d.label(at, "its sizes come from here");
+        if let Some(place) = self.state.settled.known.get(seen)
+            && d.labels.iter().all(|l| self.foreign(l.span))
+        {
+            let text = "its numbers come from here".to_owned();
+            d.labels.insert(0, monarch_diagnostic::Label { span: *place, text });
         }
         if let Some((top, bottom)) = quotient {
             let (a, b) = (number(top).unwrap_or(0), number(bottom).unwrap_or(1).max(1));

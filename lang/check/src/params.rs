@@ -118,11 +118,13 @@ impl ParamKind {
             ParamKind::Text => Some(Value::Text(text.to_owned())),
             ParamKind::Quantity(_) => {
                 let text = plain();
-                let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-');
-                let end = text.find(|c: char| !digits(c)).unwrap_or(text.len());
-                let (number, unit) = text.split_at(end);
+                let digit = |c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-');
+                let after = |i: usize| text.get(i + 1..).is_some_and(|t| t.starts_with(digit));
+                let number = |i: usize, c: char| digit(c) || (matches!(c, 'e' | 'E') && after(i));
+                let end = text.char_indices().find(|(i, c)| !number(*i, *c));
+                let (number, unit) = text.split_at(end.map_or(text.len(), |x| x.0));
                 let q = units::quantity(number.parse().ok()?, unit.trim()).ok()?;
-                Some(Value::Quantity(q))
+                q.amount.is_finite().then_some(Value::Quantity(q))
             }
         }
     }
@@ -244,7 +246,8 @@ impl<'a> Checker<'a> {
             return None;
         };
         let found = ParamKind::of(&kind.name);
-        if found.is_none() {
+        // No name at all was reported where it is missing.
+        if found.is_none() && !kind.name.is_empty() {
             let all = KINDS.iter().map(|k| k.0);
             let d = Diagnostic::error("M0121", format!("there is no type `{}`", kind.name))
                 .label(kind.span, "unknown type");
@@ -354,8 +357,8 @@ impl<'a> Checker<'a> {
         let Some(range) = &ast.range else { return Some(()) };
         let names = Names::top(file);
         if let ExprKind::Binary(BinaryOp::Range, _, low, high) = &range.kind {
-            let low = self.fixed(&names, low).and_then(|t| number(&t.value));
-            let high = self.fixed(&names, high).and_then(|t| number(&t.value));
+            let low = self.range_end(&names, ast, low);
+            let high = self.range_end(&names, ast, high);
             let Some(x) = amount(value) else {
                 self.wrong_type(range.span, "a list of values", Ty::Number);
                 return None;
@@ -387,6 +390,30 @@ impl<'a> Checker<'a> {
             Diagnostic::error("M0112", title)
                 .label(at, "out of range")
                 .label(range.span, "allowed"),
+        );
+        None
+    }
+
+    /// One end of a range: of the kind of its param. None: reported.
+    fn range_end(&mut self, names: &Names, ast: &ast::Param, end: &Expr) -> Option<f64> {
+        let crate::hir::Static::Value(value) = self.fixed(names, end)?.value else { return None };
+        let kind = match &ast.kind {
+            Kind::Name(kind) => ParamKind::of(&kind.name)?,
+            _ => return None,
+        };
+        let fits = match (kind, &value) {
+            (ParamKind::Dim, Value::Int(_)) => true,
+            _ => kind.accept(value.clone()).is_ok(),
+        };
+        if fits || matches!(kind, ParamKind::Bool | ParamKind::Text) {
+            return amount(&value);
+        }
+        let (name, needed, shown) = (&ast.name.name, kind.needed(), show(&value));
+        let code = if matches!(value, Value::Quantity(_)) { "M0103" } else { "M0111" };
+        self.report(
+            Diagnostic::error(code, format!("`{name}` is {needed}, and this end is {shown}"))
+                .label(end.span, type_of(&value).noun())
+                .label(ast.kind.span(), "declared here"),
         );
         None
     }
@@ -467,13 +494,6 @@ fn amount(value: &Value) -> Option<f64> {
     match value {
         Value::Quantity(q) => Some(q.amount),
         other => other.number(),
-    }
-}
-
-fn number(value: &crate::hir::Static) -> Option<f64> {
-    match value {
-        crate::hir::Static::Value(v) => amount(v),
-        _ => None,
     }
 }
 

@@ -117,6 +117,11 @@ impl Poly {
         all
     }
 
+    /// Whether a symbol stands under a fraction line.
+    pub fn divides_by(&self, sym: Sym) -> bool {
+        self.terms.iter().any(|t| t.powers.iter().any(|p| p.0 == sym && p.1 < 0))
+    }
+
     fn normal(mut terms: Vec<Term>) -> Poly {
         terms.sort_by(|a, b| b.powers.cmp(&a.powers));
         let mut out: Vec<Term> = Vec::with_capacity(terms.len());

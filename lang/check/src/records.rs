@@ -185,15 +185,22 @@ impl<'a> Checker<'a> {
             return None;
         };
         let mut out = Vec::new();
+        let mut fine = true;
         for (name, value) in self.record(record)? {
-            let kind = self.field_type(file, value)?;
+            let Some(kind) = self.field_type(file, value) else {
+                fine = false;
+                continue;
+            };
             let list = matches!(&kind, FieldKind::Float(n) | FieldKind::Int(n) if !n.is_empty());
             if list && format == RecordFormat::Csv {
                 let title = format!("field `{}` of a CSV file is one number", name.name);
                 self.report(Diagnostic::error("M0602", title).label(value.span, "a list"));
-                return None;
+                fine = false;
             }
             out.push((Field { name: name.name.clone(), kind }, name.span));
+        }
+        if !fine {
+            return None;
         }
         if out.is_empty() {
             let d = Diagnostic::error("M0109", "these records have no fields");
@@ -229,8 +236,16 @@ impl<'a> Checker<'a> {
             _ => {
                 let title = format!("a field is not of type `{}`", name.name);
                 let d = Diagnostic::error("M0121", title).label(name.span, "unknown type");
-                let name = Ident { name: name.name.replace("string", "str"), span: name.span };
-                self.report(with_near(d, &name, ["str", "f32", "i32"].into_iter(), "types"));
+                let near = match name.name.as_str() {
+                    "string" | "text" => "str",
+                    "float" | "float32" | "f64" | "double" | "bf16" | "f16" => "f32",
+                    "int" | "int32" | "i64" | "integer" | "u16" | "u32" | "bool" => "i32",
+                    other => other,
+                };
+                self.report(match near == name.name {
+                    true => with_near(d, name, ["str", "f32", "i32"].into_iter(), "types"),
+                    false => d.fix(format!("did you mean `{near}`?"), name.span, near),
+                });
                 None
             }
         }

@@ -21,15 +21,28 @@ impl<'a> Checker<'a> {
         expr: &Expr,
         pace: Option<Pace>,
     ) -> Option<Every> {
+        self.clock(file, path, expr, pace, "steps, epochs or time")
+    }
+
+    /// What counts these `units`.
+    pub fn clock(
+        &mut self,
+        file: u32,
+        path: &str,
+        expr: &Expr,
+        pace: Option<Pace>,
+        units: &str,
+    ) -> Option<Every> {
         let value = self.setting_value(file, path, expr)?;
         let q = match &value {
             Value::Quantity(q) => *q,
             other => {
                 let title = format!("`{}` needs a unit: {} of what?", last(path), show(other));
+                let time = if units.contains("time") { ", `10 min`" } else { "" };
                 self.report(
                     Diagnostic::error("M0103", title)
                         .label(expr.span, type_of(other).noun())
-                        .help("`250 steps`, `1 epoch` or `10 min`"),
+                        .help(format!("for example `250 steps`, `1 epoch`{time}")),
                 );
                 return None;
             }
@@ -37,28 +50,31 @@ impl<'a> Checker<'a> {
         if q.unit == Unit::Seconds {
             let ms = (q.amount * 1000.0).round();
             return (1.0..1e15).contains(&ms).then_some(Every::Time(ms as u64)).or_else(|| {
-                self.never(expr);
+                self.never(expr, ms > 1.0);
                 None
             });
         }
         if !matches!(q.unit, Unit::Steps | Unit::Epochs | Unit::Samples | Unit::Tokens) {
-            let title =
-                format!("`{}` counts steps, epochs or time, not {}", last(path), q.unit.noun());
+            let title = format!("`{}` counts {units}, not {}", last(path), q.unit.noun());
             self.report(Diagnostic::error("M0103", title).label(expr.span, q.unit.label()));
             return None;
         }
         let exact = self.steps_of(q, pace?, expr.span)?;
         if !(1.0..MAX_STEPS).contains(&exact.round()) {
-            self.never(expr);
+            self.never(expr, exact > 1.0);
             return None;
         }
         Some(Every::Steps(self.rounded(exact, expr.span, "the interval") as u64))
     }
 
-    fn never(&mut self, expr: &Expr) {
-        self.report(
-            Diagnostic::error("M0505", "this is less than one step").label(expr.span, "too short"),
-        );
+    /// Too short for a clock, or too `long`.
+    fn never(&mut self, expr: &Expr, long: bool) {
+        self.report(match long {
+            true => Diagnostic::error("M0112", "no run is long enough for this to happen")
+                .label(expr.span, "too long"),
+            false => Diagnostic::error("M0505", "this is less than one step")
+                .label(expr.span, "too short"),
+        });
     }
 
     /// The evaluation, and the names of its metrics. Outer None: reported; inner: not asked for.
@@ -242,12 +258,27 @@ impl<'a> Checker<'a> {
 
     /// `{run.id}` is the one thing that is filled in.
     fn placeholders(&mut self, text: &str, at: Span) -> Option<()> {
+        if text.is_empty() || text == "~" || text.starts_with("~/") {
+            let d = match text.is_empty() {
+                true => {
+                    Diagnostic::error("M0126", "a folder needs a name").label(at, "an empty text")
+                }
+                false => {
+                    Diagnostic::error("M0126", "nothing fills in `~`").label(at, "in this text")
+                }
+            };
+            self.report(d.help("a folder beside the program, or one that begins with `/`"));
+            return None;
+        }
         let mut rest = text;
         while let Some(open) = rest.find('{') {
             let after = &rest[open + 1..];
             let name = after.split('}').next().unwrap_or(after);
-            if name != "run.id" {
-                let title = format!("nothing fills in `{{{name}}}`");
+            if name != "run.id" || name.len() == after.len() {
+                let title = match name.len() == after.len() {
+                    true => "a `{` without a `}`".to_owned(),
+                    false => format!("nothing fills in `{{{name}}}`"),
+                };
                 self.report(
                     Diagnostic::error("M0126", title)
                         .label(at, "in this text")

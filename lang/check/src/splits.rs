@@ -95,7 +95,11 @@ impl<'a> Checker<'a> {
         if !["train", "eval"].contains(&name.name.as_str()) {
             let d = Diagnostic::error("M0101", format!("a split has no part `{}`", name.name))
                 .label(name.span, "unknown part");
-            self.report(with_near(d, name, ["train", "eval"].into_iter(), "parts"));
+            let held_out = ["test", "val", "valid", "validation", "dev", "holdout", "held_out"];
+            self.report(match held_out.contains(&name.name.as_str()) {
+                true => d.fix("what is held out is called `eval`", name.span, "eval"),
+                false => with_near(d, name, ["train", "eval"].into_iter(), "parts"),
+            });
             return None;
         }
         match self.plain_value(file, value)? {
@@ -144,7 +148,11 @@ impl<'a> Checker<'a> {
                     true => format!("`{name}` gets no sample of {}", facts.rows),
                     false => format!("`{name}` occurs twice in this split"),
                 };
-                self.report(Diagnostic::error("M0606", title).label(*span, "this part"));
+                let d = Diagnostic::error("M0606", title).label(*span, "this part");
+                self.report(match end <= start {
+                    true => d.help("give it a larger share, or leave the split out"),
+                    false => d,
+                });
                 return None;
             }
             out.push(Split { name: name.clone(), start, end });

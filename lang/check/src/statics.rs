@@ -95,7 +95,10 @@ impl Checker<'_> {
                     None
                 }
                 Ok(Some(q)) => value(Value::Quantity(q)),
-                Ok(None) => self.plain_number(number.integer, number.value, expr.span),
+                Ok(None) => value(match number.integer {
+                    Some(i) => Value::Int(i),
+                    None => Value::Float(number.value),
+                }),
             },
             ExprKind::Str(text) => value(Value::Text(text.value.clone())),
             ExprKind::Name(name) => self.fixed_name(names, name),
@@ -125,19 +128,6 @@ impl Checker<'_> {
             ExprKind::Broken => None,
             ExprKind::Rhai(_) | ExprKind::Record(_) | ExprKind::Tuple(_) | ExprKind::Index(..) => {
                 self.not_fixed(expr.span, "a value")
-            }
-        }
-    }
-
-    fn plain_number(&mut self, whole: Option<i64>, number: f64, at: Span) -> Option<Typed> {
-        match whole {
-            Some(i) => value(Value::Int(i)),
-            None if number.is_finite() => value(Value::Float(number)),
-            None => {
-                self.report(
-                    Diagnostic::error("M0111", "this number is too large").label(at, "infinite"),
-                );
-                None
             }
         }
     }

@@ -275,9 +275,15 @@ impl<'a> Checker<'a> {
         }
         let exact = self.steps_of(q, pace?, expr.span)?;
         if exact <= 0.0 || exact > MAX_STEPS {
-            let title =
-                format!("a run has at least one step: {} is none", show(&Value::Quantity(q)));
-            self.report(Diagnostic::error("M0505", title).label(expr.span, "no run"));
+            let shown = show(&Value::Quantity(q));
+            self.report(match exact > MAX_STEPS {
+                true => Diagnostic::error("M0112", format!("no run is as long as {shown}"))
+                    .label(expr.span, format!("{exact:.0e} steps; at most {MAX_STEPS:e}")),
+                false => {
+                    let title = format!("a run has at least one step: {shown} is none");
+                    Diagnostic::error("M0505", title).label(expr.span, "no run")
+                }
+            });
             return None;
         }
         let steps = (exact - 1e-9).ceil().max(1.0);

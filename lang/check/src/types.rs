@@ -169,7 +169,10 @@ impl Checker<'_> {
     }
 }
 
-/// The product of two tensors of which one has only axes of the other, as a pattern.
+/// A product of more axes than this is hardly what somebody meant.
+const MAX_PRODUCT_AXES: usize = 4;
+
+/// The product of two tensors as a pattern: all axes of the longer, then what the other adds.
 fn by_einsum(cx: &FnCx, a: &Expr, b: &Expr) -> Option<String> {
     let words = |e: &Expr| -> Option<Vec<String>> {
         let plain = |axis: &Axis| cx.axis_text(axis);
@@ -179,11 +182,12 @@ fn by_einsum(cx: &FnCx, a: &Expr, b: &Expr) -> Option<String> {
         (named && !e.ty.rest).then_some(all)
     };
     let (x, y) = (words(a)?, words(b)?);
-    let longer = if x.len() >= y.len() { &x } else { &y };
-    let shorter = if x.len() >= y.len() { &y } else { &x };
-    if !shorter.iter().all(|axis| longer.contains(axis)) {
+    let (longer, shorter) = if x.len() >= y.len() { (&x, &y) } else { (&y, &x) };
+    let added = shorter.iter().filter(|axis| !longer.contains(axis));
+    let out: Vec<&str> = longer.iter().chain(added).map(String::as_str).collect();
+    if out.len() > MAX_PRODUCT_AXES {
         return None;
     }
-    let (p, q, out) = (x.join(" "), y.join(" "), longer.join(" "));
+    let (p, q, out) = (x.join(" "), y.join(" "), out.join(" "));
     Some(format!("einsum[{p}, {q} -> {out}](..)"))
 }

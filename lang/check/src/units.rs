@@ -2,6 +2,7 @@
 
 use crate::hir::{Quantity, Unit};
 use monarch_diagnostic::{Diagnostic, suggest};
+use monarch_graph::Span;
 use monarch_syntax::ast::Number;
 
 impl Unit {
@@ -128,7 +129,17 @@ pub(crate) enum UnitError {
 
 /// The quantity that a number with a unit stands for, or what to say about it.
 pub(crate) fn of_number(number: &Number) -> Result<Option<Quantity>, Box<Diagnostic>> {
-    let Some(unit) = &number.unit else { return Ok(None) };
+    let Some(unit) = &number.unit else {
+        return match unsound(number, number.value, number.span) {
+            Some(d) => Err(Box::new(d)),
+            None => Ok(None),
+        };
+    };
+    if let Ok(q) = quantity(number.value, &unit.name)
+        && let Some(d) = unsound(number, q.amount, number.span.to(unit.span))
+    {
+        return Err(Box::new(d));
+    }
     quantity(number.value, &unit.name).map(Some).map_err(|error| {
         let whole = number.span.to(unit.span);
         Box::new(match error {
@@ -166,6 +177,19 @@ pub(crate) fn of_number(number: &Number) -> Result<Option<Quantity>, Box<Diagnos
     })
 }
 
+/// A number that no float64 is near: infinite, or 0 where something else is written.
+fn unsound(number: &Number, amount: f64, at: Span) -> Option<Diagnostic> {
+    let error = |title: &str| Some(Diagnostic::error("M0111", title));
+    if !amount.is_finite() {
+        return error("this number is too large").map(|d| d.label(at, "infinite"));
+    }
+    let digits = number.raw.split(['e', 'E']).next().unwrap_or_default();
+    if amount == 0.0 && digits.contains(|c| ('1'..='9').contains(&c)) {
+        return error("this number is too small").map(|d| d.label(at, "would be 0"));
+    }
+    None
+}
+
 /// The prefix of a rate in bits, which is an eighth of what it looks like: `G` of `Gbit/s`.
 fn bits(unit: &str) -> Option<&str> {
     let prefix = ["bits/s", "bit/s", "bps", "b/s"].iter().find_map(|b| unit.strip_suffix(b))?;
@@ -174,7 +198,11 @@ fn bits(unit: &str) -> Option<&str> {
 
 /// A quantity as a person writes it.
 pub(crate) fn show(q: Quantity) -> String {
-    let n = |x: f64| if x.fract() == 0.0 { format!("{x:.0}") } else { format!("{x}") };
+    let n = |x: f64| match x.fract() == 0.0 && x.abs() < 1e15 {
+        true => format!("{x:.0}"),
+        false if (1e-6..1e15).contains(&x.abs()) => format!("{x}"),
+        false => format!("{x:e}"),
+    };
     match q.unit {
         Unit::Share => format!("{}%", n((q.amount * 1e12).round() / 1e10)),
         Unit::Bytes => format!("{} bytes", n(q.amount)),
@@ -250,5 +278,8 @@ mod tests {
         assert_eq!(text(1.0, "epoch").as_deref(), Some("1 epoch"));
         assert_eq!(text(20.0, "B tokens").as_deref(), Some("20B tokens"));
         assert_eq!(text(3.0, "batches").as_deref(), Some("3 batches"));
+        assert_eq!(text(1e300, "steps").as_deref(), Some("1e300 steps"));
+        assert_eq!(text(0.5, "s").as_deref(), Some("0.5 s"));
+        assert_eq!(text(1e-300, "s").as_deref(), Some("1e-300 s"));
     }
 }

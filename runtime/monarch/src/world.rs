@@ -78,7 +78,12 @@ fn from_data(path: &str, error: DataError) -> WorldError {
             WorldError::Malformed { path, why: format!("line {line}: {what}") }
         }
         DataError::Tokenizer { path, what } => WorldError::Malformed { path, why: what },
-        other => WorldError::Malformed { path: path.to_string(), why: other.to_string() },
+        other => {
+            // Some name the file themselves.
+            let why = other.to_string();
+            let why = why.strip_prefix(&format!("`{path}` ")).unwrap_or(&why).to_string();
+            WorldError::Malformed { path: path.to_string(), why }
+        }
     }
 }
 

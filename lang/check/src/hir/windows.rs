@@ -70,7 +70,8 @@ pub fn windows_along(
         );
         let fits = (0..window)
             .find(|p| (length + 2 * p).checked_sub(window).is_some_and(|room| room % stride == 0));
-        let same = length.is_multiple_of(stride).then(|| "`padding = same`".to_owned());
+        let same =
+            length.is_multiple_of(stride).then(|| "`padding = same`, or `Conv2dSame`".to_owned());
         let number = fits.map(|p| format!("`padding = {p}`"));
         let ways: Vec<String> = number.into_iter().chain(same).collect();
         let help = match ways.is_empty() {
@@ -98,7 +99,7 @@ mod tests {
         let wrong = |l, w, s, p| windows_along(l, w, s, p).unwrap_err();
         let e = wrong(8, 3, 2, Some(1));
         assert_eq!(e.title, "stride 2 does not divide 8 + 2 * 1 - 3 = 7: 1 left over");
-        assert_eq!(e.help, "it fits with `padding = same`");
+        assert_eq!(e.help, "it fits with `padding = same`, or `Conv2dSame`");
         assert_eq!(wrong(9, 3, 2, None).code, "M0204");
         assert_eq!(wrong(2, 3, 1, Some(0)).code, "M0211");
         assert_eq!(wrong(4, 3, 1, Some(3)).code, "M0112");

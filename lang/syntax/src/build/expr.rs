@@ -25,6 +25,18 @@ struct Operand {
     depth: u32,
 }
 
+/// `b` of `a < b < c`, which was reported: nothing more shall be said of what a chain might mean.
+fn first_of_chain(op: BinaryOp, right: Expr) -> Expr {
+    match right.kind {
+        ExprKind::Binary(next, _, first, _)
+            if strength(next) == strength(op) && matches!(strength(op), COMPARISON | RANGE) =>
+        {
+            *first
+        }
+        kind => Expr { kind, ..right },
+    }
+}
+
 /// How tightly an operator holds its sides; and whether several in a row go right to left.
 pub(crate) fn strength(op: BinaryOp) -> u8 {
     match op {
@@ -208,7 +220,7 @@ impl<'t> Builder<'t> {
                 Waiting::Between(op, at) => {
                     let Some(left) = operands.pop() else { return operands.push(right) };
                     let span = left.expr.span.to(right.expr.span);
-                    let (a, b) = (Box::new(left.expr), Box::new(right.expr));
+                    let (a, b) = (Box::new(left.expr), Box::new(first_of_chain(op, right.expr)));
                     (span, left.depth.max(right.depth), ExprKind::Binary(op, at, a, b))
                 }
             };

@@ -70,14 +70,32 @@ fn fmt(matches: &ArgMatches, _: &[ParamHelp]) -> Result<(), Failure> {
     let given = matches.get_many::<String>("files").into_iter().flatten();
     let mut found = Findings::default();
     let (mut changed, mut seen) = (0, 0);
+    // One file that cannot be read or written keeps no other from being formatted.
+    let mut missed: Vec<Failure> = Vec::new();
     for name in files::programs(given)? {
-        let Some(done) = read(&name, &mut found)? else { continue };
+        let read = read(&name, &mut found);
+        let done = match read.and_then(|done| done.map(|d| store(d, mode)).transpose()) {
+            Ok(Some(done)) => done,
+            Ok(None) => continue,
+            Err(failure) => {
+                missed.push(failure);
+                continue;
+            }
+        };
         seen += 1;
         changed += usize::from(done.before != done.after.text);
-        finish(&done, mode, json)?;
+        tell(&done, mode, json)?;
+    }
+    let last = missed.pop();
+    missed.iter().for_each(|failure| super::report(failure, json));
+    if let (Some(failure), true) = (&last, found.errors() > 0) {
+        super::report(failure, json);
     }
     if found.errors() > 0 {
         return Err(out::wrong_program(&found, json));
+    }
+    if let Some(failure) = last {
+        return Err(failure);
     }
     match mode {
         Mode::Check if changed > 0 => {
@@ -113,12 +131,18 @@ fn read(name: &str, found: &mut Findings) -> Result<Option<Done>, Failure> {
     Ok(Some(Done { name: name.to_owned(), before: text.to_owned(), after }))
 }
 
-fn finish(done: &Done, mode: Mode, json: bool) -> Result<(), Failure> {
-    let changed = done.before != done.after.text;
-    let print = mode == Mode::Print || (done.name == files::INPUT && mode == Mode::Write);
-    if mode == Mode::Write && !print && changed {
+/// Writes a program that changes back to its file, if that is asked for.
+fn store(done: Done, mode: Mode) -> Result<Done, Failure> {
+    if mode == Mode::Write && done.name != files::INPUT && done.before != done.after.text {
         files::replace(&done.name, &done.after.text)?;
     }
+    Ok(done)
+}
+
+/// Says what became of a program.
+fn tell(done: &Done, mode: Mode, json: bool) -> Result<(), Failure> {
+    let changed = done.before != done.after.text;
+    let print = mode == Mode::Print || (done.name == files::INPUT && mode == Mode::Write);
     if json {
         let mut line = json!({
             "event": "formatted", "file": done.name, "changed": changed, "kept": done.after.kept,

@@ -52,6 +52,10 @@ impl Failure {
 pub fn main() -> ExitCode {
     signals::survive_limits();
     let args: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    if let Some(bad) = std::env::args_os().find(|a| a.to_str().is_none()) {
+        report(&Failure::wrong(not_utf8(&bad.to_string_lossy())), args.contains(&"--json".into()));
+        return ExitCode::from(2);
+    }
     let rest = args.get(1..).unwrap_or_default();
     let params = match args::program_of(rest) {
         Some(path) => monarch::front::params(Path::new(path)),
@@ -77,6 +81,11 @@ pub fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Paths stand in plans, events and messages, all of which are text.
+pub(crate) fn not_utf8(name: &str) -> String {
+    format!("`{name}` is not UTF-8 text, as the names of files and values have to be: rename it")
 }
 
 fn asks_for_json(matches: &ArgMatches) -> bool {

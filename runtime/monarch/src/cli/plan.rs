@@ -103,9 +103,8 @@ fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
 
 /// The devices of a program are declared: an option that speaks of workers would do nothing.
 fn no_workers(matches: &ArgMatches) -> Result<(), Failure> {
-    let given = |name: &&&str| {
-        matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine)
-    };
+    let given =
+        |name: &&&str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
     match OF_WORKERS.iter().find(given) {
         Some(option) => Err(Failure::wrong(format!(
             "`--{option}` is of CPU workers, and the program's cluster declares devices: leave it \

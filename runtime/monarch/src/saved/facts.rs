@@ -2,8 +2,8 @@
 
 use monarch_check::hir::{self, Float, Pipeline, PipelineSchedule};
 use monarch_graph::{
-    Action, CheckpointPolicy, Curve, DataFile, Every, Graph, Init, Metrics, Optimizer,
-    Order, Plan, Ratio, Rule, Schedule, Source, Weight,
+    Action, CheckpointPolicy, Curve, DataFile, Every, Graph, Init, Metrics, Optimizer, Order, Plan,
+    Ratio, Rule, Schedule, Source, Weight,
 };
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;

@@ -73,6 +73,9 @@ pub fn read(name: &str) -> Result<Vec<u8>, Failure> {
 
 fn wrong(path: &Path, error: &std::io::Error) -> Failure {
     match error.kind() {
+        std::io::ErrorKind::NotFound if path.to_string_lossy().contains('\u{fffd}') => {
+            Failure::wrong(super::super::not_utf8(&path.to_string_lossy()))
+        }
         std::io::ErrorKind::NotFound => {
             Failure::wrong(format!("there is no file `{}`", path.display()))
         }
