@@ -284,3 +284,20 @@ fn nothing_is_run_that_would_be_ignored() {
     place.run(&["plan", "job.mon"]).expect_code(0);
     wrong(&place, &["job.mon"], &["M0906", "object stores", "s3://a"]);
 }
+
+/// Params may be called like arguments that verbs have for themselves, and may be wrong themselves.
+#[test]
+fn params_that_are_called_like_arguments() {
+    let names = ["program", "file", "files", "what", "setting", "name", "folder", "example"];
+    let text: String = names.iter().map(|n| format!("param {n}: int = 1 in 1..9\n")).collect();
+    let place = Place::with(&text);
+    place.run(&["check", "job.mon"]).ok();
+    for name in names {
+        let option = format!("--{name}");
+        place.run(&["check", "job.mon", &option, "3"]).ok();
+        place.run(&["check", "job.mon", &option, "30"]).expect_code(2).says(&["M0112", name]);
+    }
+    place.write("job.mon", "param a: int = 1\nparam a: int = 2\nlet b = a\n");
+    place.run(&["check", "job.mon", "--a", "3"]).expect_code(2).says(&["M0105"]);
+    place.run(&["new", ""]).expect_code(2).says(&["needs a name"]);
+}

@@ -81,7 +81,8 @@ fn from_data(path: &str, error: DataError) -> WorldError {
         other => {
             // Some name the file themselves.
             let why = other.to_string();
-            let why = why.strip_prefix(&format!("`{path}` ")).unwrap_or(&why).to_string();
+            let own = why.strip_prefix(&format!("`{path}` ")).map(|rest| format!("it {rest}"));
+            let why = own.unwrap_or(why);
             WorldError::Malformed { path: path.to_string(), why }
         }
     }

@@ -51,6 +51,16 @@ pub fn json() -> Arg {
         .help("Print JSON, one object a line, a version line first")
 }
 
+/// What a param is known by here: no argument of a verb is called so, whatever the param's name.
+fn id(param: &str) -> String {
+    format!("param {param}")
+}
+
+/// The param that an argument is, if it is one.
+pub fn param_of(id: &str) -> Option<&str> {
+    id.strip_prefix("param ")
+}
+
 /// `--lr 1e-3`
 pub fn param(param: &ParamHelp) -> Arg {
     let mut help = param.doc.clone();
@@ -66,7 +76,7 @@ pub fn param(param: &ParamHelp) -> Arg {
         }
         help.push_str(&part);
     }
-    Arg::new(param.name.clone())
+    Arg::new(id(&param.name))
         .long(param.name.clone())
         .value_name(param.kind.clone())
         .help(help)
@@ -119,7 +129,7 @@ pub fn transport(help: &'static str) -> Arg {
 /// Values of params that the command line gave.
 pub fn overrides(matches: &ArgMatches, params: &[ParamHelp]) -> Vec<(String, String)> {
     let given = |p: &ParamHelp| {
-        let value = matches.try_get_one::<String>(&p.name).ok().flatten()?;
+        let value = matches.try_get_one::<String>(&id(&p.name)).ok().flatten()?;
         Some((p.name.clone(), value.clone()))
     };
     params.iter().filter_map(given).collect()

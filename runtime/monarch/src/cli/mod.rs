@@ -63,8 +63,11 @@ pub fn main() -> ExitCode {
     };
     // Names that a param may not take are found by the check; here they would only collide.
     let reserved = args::reserved();
-    let params: Vec<_> =
-        params.into_iter().filter(|p| !reserved.contains(&p.name.as_str())).collect();
+    let mut seen = std::collections::HashSet::new();
+    let free = |p: &monarch_check::ParamHelp| {
+        !reserved.contains(&p.name.as_str()) && seen.insert(p.name.clone())
+    };
+    let params: Vec<_> = params.into_iter().filter(free).collect();
     let matches = match verbs::command(&params).try_get_matches_from(&args) {
         Ok(matches) => matches,
         Err(error) => return refuse(error),

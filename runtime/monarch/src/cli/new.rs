@@ -70,6 +70,9 @@ fn new(matches: &ArgMatches, _params: &[ParamHelp]) -> Result<(), Failure> {
         out::json_head("new")?;
     }
     let folder = Path::new(text(matches, "folder").unwrap_or_default());
+    if folder.as_os_str().is_empty() {
+        return Err(Failure::wrong("a folder needs a name; `.` is this one"));
+    }
     let wanted = text(matches, "example").unwrap_or_default();
     let Some(example) = EXAMPLES.iter().find(|e| e.name == wanted) else {
         return Err(Failure::wrong(format!("there is no example `{wanted}`")));

@@ -405,10 +405,9 @@ impl Work<'_> {
     /// Params that the command line gave to all trials.
     fn given(&self) -> String {
         let own = self.matches.ids().filter_map(|id| {
-            let name = id.as_str();
-            let option = args::reserved().contains(&name) || name == "program";
-            let value = self.matches.try_get_one::<String>(name).ok().flatten();
-            value.filter(|_| !option).map(|value| format!(" --{name} {value}"))
+            let name = args::param_of(id.as_str())?;
+            let value = self.matches.try_get_one::<String>(id.as_str()).ok().flatten()?;
+            Some(format!(" --{name} {value}"))
         });
         own.collect()
     }
