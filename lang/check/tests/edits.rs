@@ -73,6 +73,8 @@ const REVEALED: &[(&str, &str, &str)] = &[
     ("metrics_every.mon", "M0101", "*"),
     ("metrics_names.mon", "M0110", "*"),
     ("unit_wrong.mon", "M0103", "*"),
+    // A field of text, once its type is one.
+    ("records_fields.mon", "M0121", "M0602"),
     // The value of a bound, once its name is right.
     ("sweep_values.mon", "M0101", "M0111"),
     // A plan of many misspelt settings: with one of them right, the others are still missing.
