@@ -51,6 +51,9 @@ fn every_setting_is_part_of_the_plan() {
         (added("on loss.nan => stop"), "train.hooks"),
         (added("on loss(above = 100) => stop"), "train.rules"),
     ];
+    let said = place.run(&["plan", "job.mon", "--json"]).ok();
+    assert_eq!(said.last("plan")["name"], "images", "{}", said.story());
+    place.run(&["plan", "job.mon", "--json", "--search"]).ok().last("layouts");
     let facts = |name: &str| -> serde_json::Value {
         let text = fs::read_to_string(place.file(name)).expect("a plan");
         serde_json::from_str::<serde_json::Value>(&text).expect("JSON")["facts"].take()

@@ -79,11 +79,11 @@ fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
         let planned = front::plan_any(path, given, reserved, &wish, facts).map_err(wrong)?;
         match &planned {
             Planned::Workers(job) => {
-                say(&job.warnings, json, || job.report.text(), || job.report.json())?;
+                say(&job.warnings, json, "plan", || job.report.text(), || job.report.json())?;
             }
             Planned::Devices(d) => {
                 no_workers(matches)?;
-                say(&d.warnings, json, || d.report.text(), || d.report.json())?;
+                say(&d.warnings, json, "plan", || d.report.text(), || d.report.json())?;
             }
         }
         return match text(matches, "save") {
@@ -94,11 +94,11 @@ fn plan(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     if wish.device.is_some() || front::is_declared(path, given, reserved) {
         no_workers(matches)?;
         let (found, said) = front::search(path, given, reserved, &wish).map_err(wrong)?;
-        return say(&said, json, || found.text(), || found.json());
+        return say(&said, json, "layouts", || found.text(), || found.json());
     }
     let machine = (program::cores(), program::memory_bytes(1));
     let (found, said) = front::shares(path, given, reserved, machine, facts).map_err(wrong)?;
-    say(&said, json, || found.text(), || found.json())
+    say(&said, json, "layouts", || found.text(), || found.json())
 }
 
 /// The devices of a program are declared: an option that speaks of workers would do nothing.
@@ -138,12 +138,17 @@ fn save(planned: &Planned, path: &Path, json: bool) -> Result<(), Failure> {
 fn say(
     said: &front::Findings,
     json: bool,
+    event: &str,
     answer: impl FnOnce() -> String,
     object: impl FnOnce() -> Value,
 ) -> Result<(), Failure> {
     out::findings(said, json)?;
     match json {
-        true => out::json_line(&object()),
+        true => {
+            let mut line = object();
+            line["event"] = event.into();
+            out::json_line(&line)
+        }
         false => out::print(&answer()),
     }
 }
