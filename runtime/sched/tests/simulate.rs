@@ -2,8 +2,10 @@
 //! arrive in any order that a network allows. What must hold, holds for every seed.
 
 mod cluster;
+mod common;
 
-use cluster::{Cluster, Faults, config};
+use cluster::{Cluster, Faults};
+use common::config;
 use monarch_graph::{Action, Best, Every, Rule, Span};
 use monarch_sched::{Cause, Ended, Transport};
 

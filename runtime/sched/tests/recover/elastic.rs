@@ -1,13 +1,12 @@
 //! A cluster whose members change. A step ends on a rank once all members of its generation have
 //! done their part of it; weights are a number that every step changes.
 
+use crate::common::{self, MS, Seeded};
 use monarch_sched::{
-    Command, Config, DueKind, EvalNames, Event, Exit, Failure, Forming, Joined, Outcome, Placement,
-    Recovery, Scheduler, StepNumbers, Timeouts, Transport, Warning, WorkerId,
+    Command, Config, DueKind, Event, Exit, Failure, Forming, Joined, Outcome, Placement, Recovery,
+    Scheduler, StepNumbers, Warning, WorkerId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-const MS: u64 = 1_000_000;
 
 #[derive(Clone)]
 pub struct Plan {
@@ -31,31 +30,12 @@ impl Default for Plan {
     }
 }
 
+/// A job whose workers may be lost, and are waited for.
 pub fn config(world: u32, steps: u64) -> Config {
-    Config {
-        world,
-        shards: 8,
-        threads: None,
-        transport: Transport::Auto,
-        steps,
-        first_step: 0,
-        evals: vec![EvalNames { name: "eval".into(), metrics: vec!["accuracy".into()] }],
-        eval_every: None,
-        eval_after_save: false,
-        save_every: None,
-        saves: Default::default(),
-        save_at_end: true,
-        rules: Vec::new(),
-        recovery: Recovery::default(),
-        timeouts: Timeouts {
-            join_ns: 60_000 * MS,
-            ready_ns: 60_000 * MS,
-            stall_ns: 5_000 * MS,
-            grace_ns: 1_000 * MS,
-            settle_ns: 200 * MS,
-            halt_ns: 1_000 * MS,
-        },
-    }
+    let mut config = common::config(world, steps);
+    config.recovery = Recovery::default();
+    (config.timeouts.join_ns, config.timeouts.ready_ns) = (60_000 * MS, 60_000 * MS);
+    config
 }
 
 /// What was recorded.
@@ -102,7 +82,7 @@ struct Worker {
 
 pub struct Elastic {
     seed: u64,
-    random: u64,
+    random: Seeded,
     plan: Plan,
     scheduler: Scheduler,
     workers: BTreeMap<WorkerId, Worker>,
@@ -136,7 +116,7 @@ impl Elastic {
         let scheduler = Scheduler::new(plan.config.clone(), 0).expect("a sound configuration");
         let mut cluster = Elastic {
             seed,
-            random: seed,
+            random: Seeded(seed),
             faults_left: plan.faults,
             guests_left: plan.guests,
             cursed_lives: 0,
@@ -166,11 +146,7 @@ impl Elastic {
     }
 
     fn below(&mut self, n: usize) -> usize {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+        self.random.below(n)
     }
 
     fn arrive(&mut self, slot: Option<u32>) {

@@ -1,6 +1,8 @@
 //! Workers die, hang, come back and come anew at any moment of a simulated run, and its record is
 //! that of an undisturbed one. Everything follows from the seed.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod elastic;
 mod moments;
 
