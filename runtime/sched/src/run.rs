@@ -1,4 +1,6 @@
 mod regroup;
+mod saves;
+mod window;
 
 use crate::config::Metric;
 use crate::{Command, Config, Due, DueKind, EvalNumbers, StepNumbers, Warning};
@@ -135,12 +137,6 @@ impl Run {
         }
     }
 
-    /// The save at the end has failed.
-    pub fn final_save_failed(&self) -> Option<(u64, &str)> {
-        let (step, why) = self.failed_save.as_ref()?;
-        (*step == self.end_step() && self.config.save_at_end).then_some((*step, why.as_str()))
-    }
-
     /// All steps done, all evaluations reported, everything saved.
     pub fn complete(&self) -> bool {
         let end = self.end_step();
@@ -153,16 +149,6 @@ impl Run {
             && self.save.is_none()
             && !self.eval_due(end)
             && (saved || end == 0)
-    }
-
-    /// A whole checkpoint is being put together by the controller.
-    pub fn committing(&self) -> Option<u64> {
-        self.save.as_ref().filter(|s| s.committing).map(|s| s.step)
-    }
-
-    /// A checkpoint is begun, and not all parts of it are there.
-    pub fn half_saved(&self) -> Option<u64> {
-        self.save.as_ref().filter(|s| !s.committing).map(|s| s.step)
     }
 
     /// All that was asked for is done: no worker has anything before it.
@@ -194,132 +180,6 @@ impl Run {
 
     pub fn ask_to_save(&mut self) {
         self.save_wanted = true;
-    }
-
-    /// What time alone makes due.
-    pub fn tick(&mut self, now_ns: u64) {
-        if due_by_time(self.config.save_every, self.last_save_ns, now_ns) {
-            self.save_wanted = true;
-            self.last_save_ns = now_ns;
-        }
-        if due_by_time(self.config.eval_every, self.last_eval_ns, now_ns) {
-            self.eval_wanted = true;
-            self.last_eval_ns = now_ns;
-        }
-    }
-
-    /// Opens the next window, if it is time for one.
-    pub fn advance(&mut self, out: &mut Vec<Command>) {
-        let before = self.until;
-        let ahead = self.ahead();
-        // Extending at every report would be a message a step; half a window is early enough.
-        let low = self.until.saturating_sub(self.done) <= ahead / 2;
-        let target = if low { self.done + ahead } else { self.until };
-        let mut due = Vec::new();
-        while self.pass(self.until, &mut due) && self.until < target {
-            self.until = self.next_edge(target);
-        }
-        if self.until > before || !due.is_empty() {
-            out.push(Command::Window { until: self.until, due });
-        }
-    }
-
-    fn ahead(&self) -> u64 {
-        let (least, most) = AHEAD_STEPS;
-        AHEAD_NS.checked_div(self.step_ns).map_or(least, |steps| steps.clamp(least, most))
-    }
-
-    /// The nearest edge after `until` at which something may be due, at most `target`.
-    fn next_edge(&self, target: u64) -> u64 {
-        let mut edge = target.min(self.end_step());
-        for every in [self.config.eval_every, self.config.save_every] {
-            if let Some(Every::Steps(n)) = every
-                && n > 0
-            {
-                edge = edge.min((self.until / n + 1).saturating_mul(n));
-            }
-        }
-        if let Some(n) = self.config.saves.also.filter(|n| *n > 0) {
-            edge = edge.min((self.until / n + 1).saturating_mul(n));
-        }
-        if self.decides_each_step() { edge.min(self.until + 1) } else { edge }
-    }
-
-    /// Asks for what is due at this edge. True when workers may go beyond it.
-    fn pass(&mut self, edge: u64, due: &mut Vec<Due>) -> bool {
-        if self.eval_due(edge) {
-            self.ask_evaluations(edge, due);
-        }
-        let undecided = self.evals.iter().any(|e| e.step == edge && self.decides(e.evaluation));
-        if undecided || (self.decides_each_step() && self.done < edge) {
-            return false;
-        }
-        if self.save_due(edge) {
-            if self.save.is_some() {
-                // One at a time: training waits for the slow disk rather than piling up.
-                return false;
-            }
-            due.push(Due { step: edge, what: DueKind::Save });
-            (self.save_wanted, self.save_instead) = (false, false);
-            let got = vec![None; self.next.len()];
-            self.save = Some(PendingSave { step: edge, got, committing: false });
-        }
-        let saving = self.save.as_ref().is_some_and(|s| s.step == edge);
-        edge < self.end_step() && !(saving && self.config.saves.waits)
-    }
-
-    fn ask_evaluations(&mut self, edge: u64, due: &mut Vec<Due>) {
-        self.eval_edge = Some(edge);
-        self.eval_wanted = false;
-        for evaluation in 0..self.config.evals.len() as u32 {
-            due.push(Due { step: edge, what: DueKind::Evaluate(evaluation) });
-            let got = vec![None; self.next.len()];
-            self.evals.push(PendingEval { step: edge, evaluation, got });
-        }
-    }
-
-    /// Also at the edge from which a run is resumed: a run stopped there before its evaluation
-    /// was complete must still make the decision that hangs on it.
-    fn eval_due(&self, edge: u64) -> bool {
-        if edge == 0 || self.config.evals.is_empty() || self.eval_edge == Some(edge) {
-            return false;
-        }
-        let last = edge == self.end_step();
-        let asked = matches!(self.end, End::Asked { .. });
-        let with_save = self.config.eval_after_save && !(last && asked) && self.save_asked(edge);
-        (last && !asked)
-            || self.eval_wanted
-            || with_save
-            || due_by_step(self.config.eval_every, edge)
-    }
-
-    fn save_due(&self, edge: u64) -> bool {
-        self.save_asked(edge) || (self.save_instead && !self.save_tried(edge))
-    }
-
-    fn save_tried(&self, edge: u64) -> bool {
-        self.saved == Some(edge)
-            || self.save.as_ref().is_some_and(|s| s.step == edge)
-            || self.failed_save.as_ref().is_some_and(|(step, _)| *step == edge)
-    }
-
-    fn save_asked(&self, edge: u64) -> bool {
-        let at_end = edge == self.end_step() && edge > 0 && self.config.save_at_end;
-        let with_eval = self.config.saves.after_eval && self.eval_edge == Some(edge);
-        let asked = at_end || self.save_wanted || with_eval || self.config.saves_by_step(edge);
-        asked && !self.save_tried(edge)
-    }
-
-    fn decides(&self, evaluation: u32) -> bool {
-        let watches =
-            |metric| matches!(metric, Some(Metric::Eval { evaluation: e, .. }) if e == evaluation);
-        let best = self.config.saves.best.as_ref().map(|b| b.metric.as_str());
-        let rules = self.config.rules.iter().map(|r| r.metric.as_str());
-        rules.chain(best).any(|name| watches(self.config.metric(name)))
-    }
-
-    fn decides_each_step(&self) -> bool {
-        self.config.rules.iter().any(|r| self.config.metric(&r.metric) == Some(Metric::Loss))
     }
 
     pub fn step(
@@ -418,30 +278,6 @@ impl Run {
         }
     }
 
-    /// Windows never pass an edge where the best is decided, so it is saved at that edge.
-    fn keep_best(&mut self, step: u64, metric: Metric, value: f64) {
-        if !self.config.is_best(metric) || value.is_nan() {
-            return;
-        }
-        let smallest = self.config.saves.best.as_ref().is_some_and(|b| b.smallest);
-        let better = |old: f64| if smallest { value < old } else { value > old };
-        if self.best.is_none_or(better) {
-            let before = self.best_before.map_or(self.best, |(_, before)| before);
-            self.best_before = Some((step, before));
-            self.best = Some(value);
-            self.save_wanted = true;
-        }
-    }
-
-    /// The weights of this step are on no disk: the best is again what is. True if they were it.
-    fn forget_best(&mut self, step: u64) -> bool {
-        let before = self.best_before.take_if(|(edge, _)| *edge == step);
-        if let Some((_, before)) = before {
-            self.best = before;
-        }
-        before.is_some()
-    }
-
     fn apply_rules(&mut self, metric: Metric, value: f64) {
         for (rule, r) in self.config.rules.iter().enumerate() {
             let hit = r.above.is_some_and(|a| value > a) || r.below.is_some_and(|b| value < b);
@@ -456,78 +292,6 @@ impl Run {
                 Action::Stop => {}
                 Action::Checkpoint => self.save_wanted = true,
             }
-        }
-    }
-
-    pub fn part_saved(
-        &mut self,
-        rank: u32,
-        step: u64,
-        fingerprint: String,
-        error: Option<String>,
-        out: &mut Vec<Command>,
-    ) -> Result<(), Reject> {
-        let early = self.next.get(rank as usize).is_none_or(|&next| next < step);
-        let save = self.save.as_mut().filter(|s| s.step == step && !s.committing && !early);
-        let got = save.and_then(|s| s.got.get_mut(rank as usize).map(|slot| (slot, step)));
-        match got {
-            Some((slot @ None, _)) => *slot = Some(SavePart { fingerprint, error }),
-            _ => {
-                return Err(Reject::Protocol(format!(
-                    "reported a save at step {step}, which was not asked for"
-                )));
-            }
-        }
-        let Some(save) = self.save.as_mut() else { return Ok(()) };
-        let Some(parts) = save.got.iter().cloned().collect::<Option<Vec<_>>>() else {
-            return Ok(());
-        };
-        let error = |(rank, part): (usize, &SavePart)| {
-            part.error.as_ref().map(|why| format!("worker {rank}: {why}"))
-        };
-        if let Some(why) = parts.iter().enumerate().find_map(error) {
-            out.push(Command::Discard { step, why: why.clone() });
-            self.save_failed(step, why, out);
-            return Ok(());
-        }
-        let prints: Vec<String> = parts.iter().map(|p| p.fingerprint.clone()).collect();
-        agree(step, "fingerprint of the weights", &prints)?;
-        save.committing = true;
-        out.push(Command::Commit {
-            step,
-            fingerprint: prints.into_iter().next().unwrap_or_default(),
-        });
-        Ok(())
-    }
-
-    pub fn committed(&mut self, step: u64, error: Option<String>, out: &mut Vec<Command>) {
-        if self.committing() != Some(step) {
-            return;
-        }
-        match error {
-            None => {
-                self.saved = Some(step);
-                self.save = None;
-                self.best_before = self.best_before.filter(|(edge, _)| *edge > step);
-            }
-            Some(why) => self.save_failed(step, why, out),
-        }
-    }
-
-    /// The save asked for at this step cannot be begun.
-    pub fn refused(&mut self, step: u64, why: String, out: &mut Vec<Command>) {
-        if self.half_saved() == Some(step) {
-            self.save_failed(step, why, out);
-        }
-    }
-
-    fn save_failed(&mut self, step: u64, why: String, out: &mut Vec<Command>) {
-        self.save = None;
-        self.forget_best(step);
-        self.failed_save = Some((step, why.clone()));
-        // At the end it is the run that fails, in these words.
-        if self.final_save_failed().is_none() {
-            out.push(Command::Warn(Warning::SaveFailed { step, why }));
         }
     }
 }

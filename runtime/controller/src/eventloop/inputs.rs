@@ -1,0 +1,133 @@
+//! What comes in, as events for the scheduler.
+
+use super::*;
+
+impl EventLoop<'_> {
+    pub(super) fn take(&mut self, input: Input) {
+        match input {
+            Input::Net(ServerEvent::Connected { id, .. }) => {
+                let worker = self.links.connected_net(id);
+                self.workers.insert(worker, WorkerInfo::default());
+            }
+            Input::Net(ServerEvent::Frame { id, bytes }) => {
+                if let Some(worker) = self.links.worker(Origin::Net(id)) {
+                    match decode::<FromWorker>(&bytes) {
+                        Ok(message) => self.message(worker, message),
+                        Err(error) => self.malformed(worker, &error),
+                    }
+                }
+            }
+            Input::Net(ServerEvent::Closed { id, lost }) => {
+                if let Some(worker) = self.links.closed(Origin::Net(id)) {
+                    self.closed(worker, lost.to_string());
+                }
+            }
+            Input::Net(ServerEvent::Refused { error }) => {
+                // Somebody who tries again and again is told of a few times.
+                self.strangers += 1;
+                if self.strangers <= STRANGERS {
+                    self.emit(RunEvent::Warning { text: format!("turned away: {error}") });
+                }
+            }
+            Input::Local(LocalEvent::Connected { id, to_worker }) => {
+                let worker = self.links.connected_local(id, to_worker);
+                self.workers.insert(worker, WorkerInfo::default());
+            }
+            Input::Local(LocalEvent::Message { id, message }) => {
+                if let Some(worker) = self.links.worker(Origin::Local(id)) {
+                    self.message(worker, *message);
+                }
+            }
+            Input::Local(LocalEvent::Closed { id }) => {
+                if let Some(worker) = self.links.closed(Origin::Local(id)) {
+                    self.closed(worker, "its thread has ended".to_string());
+                }
+            }
+            Input::Control(ControlRequest::Interrupt) => self.feed(Event::Interrupt),
+            Input::Control(ControlRequest::Stop) => self.feed(Event::Stop),
+            Input::Control(ControlRequest::Checkpoint) => self.feed(Event::Checkpoint),
+            Input::Saved(saved) => self.saved(saved),
+            Input::ChildEnded => self.look_at_children(),
+        }
+    }
+
+    pub(super) fn malformed(&mut self, worker: WorkerId, error: &WireError) {
+        let known = self.workers.get(&worker).is_some_and(|w| w.hello.is_some());
+        if known {
+            return self.feed(Event::Failed { worker, failure: breach(&error.to_string()) });
+        }
+        // It has not said who it is, and what it says cannot be understood.
+        let why = error.to_string();
+        self.refuse(worker, &why);
+        self.emit(RunEvent::Warning { text: format!("turned away a worker: {why}") });
+    }
+
+    pub(super) fn message(&mut self, worker: WorkerId, message: FromWorker) {
+        let rank = self.workers.get(&worker).and_then(|w| w.rank);
+        let event = match message {
+            FromWorker::Hello(hello) => return self.hello(worker, hello),
+            FromWorker::Ready(ready) => {
+                let (generation, fingerprint) = (ready.generation, ready.fingerprint.clone());
+                if let Some(info) = self.workers.get_mut(&worker) {
+                    info.ready = Some(ready);
+                }
+                Event::Ready { worker, generation, fingerprint }
+            }
+            FromWorker::Halted(Halted { generation, done, peer_address }) => {
+                Event::Halted { worker, generation, done, peer_address }
+            }
+            FromWorker::Step(report) => {
+                let Some(rank) = rank else { return };
+                Event::Step { worker, numbers: self.merge.add(rank, report) }
+            }
+            FromWorker::Evaluated(r) => Event::Evaluated {
+                worker,
+                step: r.step,
+                evaluation: r.evaluation,
+                values: r.values,
+                samples: r.samples,
+                nanoseconds: r.nanoseconds,
+            },
+            FromWorker::Saved(report) => self.part_saved(worker, report),
+            FromWorker::Finished(f) => {
+                Event::Finished { worker, step: f.step, fingerprint: f.fingerprint }
+            }
+            FromWorker::Failed(f) => Event::Failed {
+                worker,
+                failure: Failure {
+                    step: f.step,
+                    task: f.task,
+                    message: f.message,
+                    span: f.span,
+                    lost_peer: f.lost_peer,
+                },
+            },
+            FromWorker::Pong(_) => return,
+        };
+        self.feed(event);
+    }
+
+    pub(super) fn hello(&mut self, worker: WorkerId, hello: Hello) {
+        let info = self.workers.entry(worker).or_default();
+        if info.hello.is_some() {
+            return self.feed(Event::Failed { worker, failure: breach("it said hello twice") });
+        }
+        info.hello = Some(hello.clone());
+        let objection = words::objection(&hello, &self.config.job_hash);
+        let host = hello.host.clone();
+        self.feed(Event::Joined(Joined {
+            worker,
+            host: hello.host,
+            shm_domain: hello.shm_domain,
+            cores: hello.cores,
+            peer_address: hello.peer_address,
+            slot: hello.slot,
+            objection,
+        }));
+        if self.workers.get(&worker).is_some_and(|w| !w.is_gone) {
+            let here = |w: &&WorkerInfo| w.hello.is_some() && !w.is_gone;
+            let joined = self.workers.values().filter(here).count() as u32;
+            self.emit(RunEvent::Joined { host, joined, world: self.config.workers });
+        }
+    }
+}
