@@ -37,4 +37,10 @@ const FOUND: &[(Target, &str)] = &[
     (Target::Formatter, "let a = ((b, [],))\n"),
     // A name for an axis that is no name was dropped without a word.
     (Target::Formatter, "let a = f[_ = x]\n"),
+    // Weights that are not here: a note, and no program. The fuzzer asked for an error.
+    (
+        Target::Checker,
+        "use std.models.llama.{Llama,hf_names}model m=Llama[T=8].load(\"\u{fffd}\")\
+         {names=hf_names freeze=[]}",
+    ),
 ];

@@ -68,8 +68,13 @@ impl Target {
             Target::Checker => {
                 let checked = Memory::with("job.mon", text).check("job.mon");
                 let errors = checked.diagnostics.iter().any(|d| d.is_error());
-                if checked.program.is_none() != errors {
-                    return Err("a program with errors, or none without one".to_owned());
+                if checked.program.is_some() && errors {
+                    return Err("a program with errors".to_owned());
+                }
+                // Without its files a program may be right and not there: then a note says so.
+                let silent = checked.absent.is_empty() || checked.diagnostics.is_empty();
+                if checked.program.is_none() && !errors && silent {
+                    return Err("no program, and nothing says why".to_owned());
                 }
                 if checked.diagnostics.iter().any(|d| d.code == "M0000") {
                     return Err("the check ends in silence".to_owned());
