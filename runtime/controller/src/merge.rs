@@ -1,5 +1,5 @@
 use crate::event::StepEvent;
-use monarch_sched::StepNumbers;
+use monarch_sched::{StepNumbers, Times};
 use monarch_wire::{Phases, StepReport, TraceSpan};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -55,6 +55,7 @@ impl Merge {
             grad_norm: report.grad_norm,
             lr: report.lr,
             total_ns: report.phases.total_ns,
+            times: times(&report.phases),
         };
         if let Some(slot) = parts.get_mut(rank as usize) {
             *slot = Some(Part { phases: report.phases, spans: report.spans });
@@ -91,6 +92,11 @@ impl Merge {
     pub fn wait_share(&self) -> f64 {
         share(self.wait_ns, self.total_ns)
     }
+}
+
+fn times(phases: &Phases) -> Times {
+    let &Phases { load_ns, forward_ns, backward_ns, update_ns, .. } = phases;
+    Times { load_ns, forward_ns, backward_ns, update_ns }
 }
 
 fn share(part: u64, whole: u64) -> f64 {

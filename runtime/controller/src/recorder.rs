@@ -222,7 +222,8 @@ fn phases(step: &StepEvent) -> Value {
         json!({
             "total_ns": p.total_ns, "data_ns": p.data_ns, "compute_ns": p.compute_ns,
             "wait_ns": p.wait_ns, "communication_ns": p.communication_ns,
-            "update_ns": p.update_ns, "sent_bytes": p.sent_bytes,
+            "update_ns": p.update_ns, "load_ns": p.load_ns, "forward_ns": p.forward_ns,
+            "backward_ns": p.backward_ns, "sent_bytes": p.sent_bytes,
         })
     };
     step.phases.iter().map(phase).collect()

@@ -112,6 +112,19 @@ pub struct StepNumbers {
     pub lr: f64,
     /// Duration of the step on this rank; the longest one in a merged step.
     pub total_ns: u64,
+    /// What this rank was busy with.
+    pub times: Times,
+}
+
+/// A rank's own work in a step, nanoseconds, without any wait for the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Added up over the shards held.
+    pub load_ns: u64,
+    pub forward_ns: u64,
+    pub backward_ns: u64,
+    /// Of all weights, whatever the number of shards.
+    pub update_ns: u64,
 }
 
 /// What a worker says about its own end.

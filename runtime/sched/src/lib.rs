@@ -27,5 +27,5 @@ pub use command::{
     Warning,
 };
 pub use config::{Config, ConfigError, EvalNames, Recovery, Saves, Timeouts, Transport};
-pub use event::{Event, Exit, Failure, Joined, StepNumbers, WorkerId};
+pub use event::{Event, Exit, Failure, Joined, StepNumbers, Times, WorkerId};
 pub use scheduler::Scheduler;

@@ -186,6 +186,11 @@ pub struct Phases {
     /// Communication thread busy or waiting for peers.
     pub communication_ns: u64,
     pub update_ns: u64,
+    /// Added up over the shards held, whichever lane computed them, and without any wait for
+    /// peers: loading, then computing up to the loss, then the rest.
+    pub load_ns: u64,
+    pub forward_ns: u64,
+    pub backward_ns: u64,
     /// Gradient bytes sent to other workers.
     pub sent_bytes: u64,
 }

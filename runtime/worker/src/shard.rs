@@ -3,7 +3,7 @@
 use crate::WorkerError;
 use crate::engine::{Engine, EngineError, Share};
 use crate::setup::Bench;
-use crate::step::StepJob;
+use crate::step::{Spent, StepJob};
 use crate::trace::{Spans, now_ns};
 use monarch_collective::{CollectiveError, Stop};
 use monarch_data::Order;
@@ -35,12 +35,12 @@ impl Lane {
             job,
             weights: &model.weights,
             spans: Spans::new(job.traced, self.number.to_string()),
-            data_ns: 0,
+            spent: Spent::default(),
         };
         while let Some(shard) = bench.fold.next_shard() {
             work.shard(self, shard)?;
         }
-        job.lane_done(work.data_ns, work.spans.take());
+        job.lane_done(work.spent, work.spans.take());
         Ok(())
     }
 }
@@ -51,7 +51,7 @@ struct Work<'a> {
     job: &'a StepJob,
     weights: &'a Weights,
     spans: Spans,
-    data_ns: u64,
+    spent: Spent,
 }
 
 impl Work<'_> {
@@ -73,12 +73,16 @@ impl Work<'_> {
                     let order = Order::Epoch(self.job.at.epoch);
                     let loaded = lane.train.load(TRAIN, order, positions.clone());
                     loaded.map_err(|e| self.failed(task, shard, e))?;
-                    self.data_ns += now_ns() - start_ns;
+                    self.spent.load_ns += now_ns() - start_ns;
                 }
                 TaskKind::Compute { start, end } if samples > 0 => {
                     let nodes = start as usize..end as usize;
                     let done = lane.train.run(nodes, samples, self.weights);
                     done.map_err(|e| self.failed(task, shard, e))?;
+                    match i <= tasks.loss_after {
+                        true => self.spent.forward_ns += now_ns() - start_ns,
+                        false => self.spent.backward_ns += now_ns() - start_ns,
+                    }
                 }
                 TaskKind::Fold { bucket } => self.fold(lane, task, shard, bucket.index())?,
                 _ => continue,

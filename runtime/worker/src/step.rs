@@ -31,7 +31,16 @@ struct Progress {
     /// Of each shard held, once its loss is known.
     shares: Vec<Option<Share>>,
     data_ns: u64,
+    spent: Spent,
     spans: Vec<TraceSpan>,
+}
+
+/// Nanoseconds that a lane was busy with its shards.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Spent {
+    pub(crate) load_ns: u64,
+    pub(crate) forward_ns: u64,
+    pub(crate) backward_ns: u64,
 }
 
 impl StepJob {
@@ -59,9 +68,12 @@ impl StepJob {
         }
     }
 
-    pub(crate) fn lane_done(&self, data_ns: u64, spans: Vec<TraceSpan>) {
+    pub(crate) fn lane_done(&self, spent: Spent, spans: Vec<TraceSpan>) {
         let mut progress = self.lock();
-        progress.data_ns = progress.data_ns.max(data_ns);
+        progress.data_ns = progress.data_ns.max(spent.load_ns);
+        progress.spent.load_ns += spent.load_ns;
+        progress.spent.forward_ns += spent.forward_ns;
+        progress.spent.backward_ns += spent.backward_ns;
         progress.spans.extend(spans);
     }
 
@@ -134,6 +146,7 @@ impl Worker {
         all.append(&mut progress.spans);
         all.extend(reduced.spans);
         all.extend(spans.take());
+        let Spent { load_ns, forward_ns, backward_ns } = progress.spent;
         let phases = Phases {
             total_ns: ended - begun,
             data_ns: progress.data_ns,
@@ -141,6 +154,9 @@ impl Worker {
             wait_ns: reduced_ns - computed_ns,
             communication_ns: busy_ns,
             update_ns: ended - reduced_ns,
+            load_ns,
+            forward_ns,
+            backward_ns,
             sent_bytes,
         };
         let lr = bench.plan.schedule.at(step);

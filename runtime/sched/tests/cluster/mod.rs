@@ -3,7 +3,7 @@
 
 use crate::common::{MS, Seeded};
 use monarch_sched::{
-    Command, Config, DueKind, Event, Exit, Failure, Joined, Outcome, Scheduler, StepNumbers,
+    Command, Config, DueKind, Event, Exit, Failure, Joined, Outcome, Scheduler, StepNumbers, Times,
     Warning, WorkerId,
 };
 use std::collections::{BTreeSet, VecDeque};
@@ -287,6 +287,7 @@ impl Cluster {
             grad_norm: f64::NAN,
             lr: 1e-3,
             total_ns: 100 * MS,
+            times: Times::default(),
         };
         worker.outbox.push_back(Event::Step { worker: id, numbers });
     }

@@ -4,7 +4,7 @@
 use crate::common::{self, MS, Seeded};
 use monarch_sched::{
     Command, Config, DueKind, Event, Exit, Failure, Forming, Joined, Outcome, Placement, Recovery,
-    Scheduler, StepNumbers, Warning, WorkerId,
+    Scheduler, StepNumbers, Times, Warning, WorkerId,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -455,6 +455,7 @@ impl Elastic {
             grad_norm: 1.0,
             lr: 1e-3,
             total_ns: 100 * MS,
+            times: Times::default(),
         };
         worker.outbox.push_back(Event::Step { worker: id, numbers });
         true

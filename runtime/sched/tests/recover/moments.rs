@@ -4,7 +4,7 @@ use crate::elastic::config;
 use monarch_graph::{Best, Every};
 use monarch_sched::{
     Command, Config, Due, DueKind, EvalNumbers, Event, Exit, Failure, Forming, Joined, Scheduler,
-    StepNumbers, Warning, WorkerId,
+    StepNumbers, Times, Warning, WorkerId,
 };
 
 /// A scheduler, the members that it has placed, and what it has said since the last look.
@@ -131,7 +131,7 @@ impl Script {
 fn numbers(step: u64) -> StepNumbers {
     // So fast that many steps are asked for at once.
     let (epoch, samples, loss, grad_norm, lr, total_ns) = (0, 1, 1.0, 1.0, 1e-3, 1_000);
-    StepNumbers { step, epoch, samples, loss, grad_norm, lr, total_ns }
+    StepNumbers { step, epoch, samples, loss, grad_norm, lr, total_ns, times: Times::default() }
 }
 
 fn formed(said: &[Command]) -> Option<&Forming> {
