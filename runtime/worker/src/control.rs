@@ -2,25 +2,15 @@
 
 use crate::WorkerError;
 use crate::link::{ControlLink, Outlet, Received};
+use crate::protocol::{End, Halting, Next, Order, Protocol, Trouble};
 use monarch_collective::Stop;
-use monarch_wire::{Due, Form, FromWorker, Start, ToWorker};
-use std::collections::VecDeque;
+use monarch_wire::{Form, FromWorker, Start, ToWorker};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the reader waits before it looks whether the run is over.
 const SLICE: Duration = Duration::from_millis(20);
-
-/// What is to be done next.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// Do this; the stated number of steps is done.
-    Due(Due),
-    /// Run the next step.
-    Step,
-    Finish,
-}
 
 /// Orders that have come and are not carried out yet. Clones share it.
 #[derive(Clone)]
@@ -35,28 +25,11 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    start: Option<Box<Start>>,
-    form: Option<Box<Form>>,
-    /// A generation for which the work at hand is to be dropped.
-    halt: Option<u64>,
+    protocol: Protocol<Box<Start>>,
     /// Ends the waits of the generation at hand.
     stop: Stop,
-    until: u64,
-    dues: VecDeque<Due>,
-    finish: bool,
-    started: bool,
-    /// Why the run ends early.
-    end: Option<End>,
     /// The run is over: the reader may leave.
     over: bool,
-}
-
-#[derive(Clone)]
-enum End {
-    Closed(String),
-    Aborted(String),
-    Refused(String),
-    Nonsense(String),
 }
 
 impl Orders {
@@ -90,7 +63,7 @@ impl Orders {
     /// Until the run is over, or told to end. A failure of our own must be told first.
     fn listens(&self) -> bool {
         let state = self.lock();
-        !state.over && state.end.is_none()
+        !state.over && state.protocol.end().is_none()
     }
 
     /// Ends the process if the run does not end within `grace`: a controller that is gone must
@@ -106,52 +79,32 @@ impl Orders {
     }
 
     fn take(&self, message: ToWorker, outlet: &Outlet) {
-        let mut state = self.lock();
-        match message {
-            ToWorker::Ping(number) => {
-                drop(state);
-                return outlet.send(FromWorker::Pong(number));
-            }
-            ToWorker::Refused { why } => {
-                drop(state);
-                return self.end(End::Refused(why));
-            }
-            ToWorker::Abort { why } => {
-                drop(state);
-                return self.end(End::Aborted(why));
-            }
-            ToWorker::Start(start) => {
-                if state.start.is_some() || state.started {
-                    drop(state);
-                    return self.end(End::Nonsense("a second `Start`".into()));
-                }
-                state.start = Some(Box::new(start));
-                state.started = true;
-            }
-            ToWorker::Halt { generation } => {
-                // What was asked of the generation before is asked again of the next one.
-                let State { form, until, dues, .. } = &mut *state;
-                *form = None;
-                *until = 0;
-                dues.clear();
-                state.halt = Some(generation);
-                state.stop.set();
-            }
-            ToWorker::Form(form) => state.form = Some(Box::new(form)),
-            ToWorker::Window(window) => {
-                state.until = state.until.max(window.until);
-                state.dues.extend(window.due);
-            }
-            ToWorker::Finish => state.finish = true,
+        if let ToWorker::Ping(number) = message {
+            return outlet.send(FromWorker::Pong(number));
         }
-        drop(state);
-        self.shared.came.notify_all();
+        self.change(|protocol| match message {
+            ToWorker::Ping(_) => {}
+            ToWorker::Refused { why } => protocol.close(End::Refused(why)),
+            ToWorker::Abort { why } => protocol.close(End::Aborted(why)),
+            ToWorker::Start(start) => protocol.begin(Box::new(start)),
+            ToWorker::Halt { generation } => protocol.halt(generation),
+            ToWorker::Form(form) => protocol.place(form),
+            ToWorker::Window(window) => protocol.window(window),
+            ToWorker::Finish => protocol.finish(),
+        });
     }
 
     fn end(&self, end: End) {
+        self.change(|protocol| protocol.close(end));
+    }
+
+    /// Every change is announced, and made under the lock.
+    fn change(&self, change: impl FnOnce(&mut Protocol<Box<Start>>)) {
         let mut state = self.lock();
-        state.end.get_or_insert(end);
-        state.stop.set();
+        change(&mut state.protocol);
+        if state.protocol.stops() {
+            state.stop.set();
+        }
         drop(state);
         self.shared.came.notify_all();
     }
@@ -163,7 +116,7 @@ impl Orders {
 
     /// Why the run ends early, once it does.
     pub(crate) fn check(&self) -> Result<(), WorkerError> {
-        match self.lock().end.clone() {
+        match self.lock().protocol.end().cloned() {
             None => Ok(()),
             Some(End::Closed(why)) => Err(WorkerError::LinkClosed { why }),
             Some(End::Aborted(why)) => Err(WorkerError::Aborted { why }),
@@ -179,20 +132,20 @@ impl Orders {
 
     /// Waits until the work at hand is to be dropped; the generation that comes after it.
     pub(crate) fn halted(&self) -> Result<u64, WorkerError> {
-        self.wait_for(|state| state.halt)
+        self.wait(|protocol| Ok(protocol.halted()))
     }
 
-    pub(crate) fn is_halting(&self) -> bool {
-        self.lock().halt.is_some()
+    /// What follows from trouble in the generation at hand.
+    pub(crate) fn after(&self, trouble: Trouble) -> Next {
+        self.lock().protocol.after(trouble)
     }
 
     /// All of the generation before is gone: waits are for the next one from now on. False when
     /// that is to be dropped already.
     pub(crate) fn renew(&self, generation: u64) -> bool {
         let mut state = self.lock();
-        let current = state.halt == Some(generation);
-        if current && state.end.is_none() {
-            state.halt = None;
+        let current = state.protocol.renew(generation);
+        if !state.protocol.stops() {
             state.stop = Stop::new();
         }
         current
@@ -200,47 +153,37 @@ impl Orders {
 
     /// Waits for a place in the next generation.
     pub(crate) fn form(&self) -> Result<Box<Form>, WorkerError> {
-        self.wait(|state| state.form.take())
+        self.wait(Protocol::take_place)
     }
 
     /// Waits for `Start`. Members may have changed again since: then it is good for all but the
     /// place in it.
     pub(crate) fn start(&self) -> Result<Box<Start>, WorkerError> {
-        self.wait_for(|state| state.start.take())
+        self.wait(|protocol| Ok(protocol.take_job()))
     }
 
     /// Waits for what is to be done after `done` steps.
     pub(crate) fn next(&self, done: u64) -> Result<Order, WorkerError> {
-        self.wait(|state| {
-            if state.dues.front().is_some_and(|due| due.step <= done) {
-                return state.dues.pop_front().map(Order::Due);
-            }
-            if state.until > done {
-                return Some(Order::Step);
-            }
-            state.finish.then_some(Order::Finish)
-        })
+        self.wait(|protocol| protocol.next(done))
     }
 
-    /// Like [`Self::wait_for`], until the work at hand is to be dropped.
-    fn wait<T>(&self, mut find: impl FnMut(&mut State) -> Option<T>) -> Result<T, WorkerError> {
-        let found = self.wait_for(|state| match state.halt {
-            Some(_) => Some(None),
-            None => find(state).map(Some),
-        });
-        found?.ok_or(WorkerError::Halted)
-    }
-
-    fn wait_for<T>(&self, mut find: impl FnMut(&mut State) -> Option<T>) -> Result<T, WorkerError> {
+    fn wait<T>(
+        &self,
+        mut find: impl FnMut(&mut Protocol<Box<Start>>) -> Result<Option<T>, Halting>,
+    ) -> Result<T, WorkerError> {
         loop {
             self.check()?;
             let mut state = self.lock();
-            if state.end.is_none() {
-                if let Some(found) = find(&mut state) {
-                    return Ok(found);
+            if state.protocol.end().is_none() {
+                match find(&mut state.protocol) {
+                    Err(Halting) => return Err(WorkerError::Halted),
+                    Ok(Some(found)) => return Ok(found),
+                    // Every change is announced, and made under the lock.
+                    Ok(None) => {
+                        let waited = self.shared.came.wait(state);
+                        drop(waited.unwrap_or_else(PoisonError::into_inner));
+                    }
                 }
-                // Every change is announced, and made under the lock.
-                drop(self.shared.came.wait(state).unwrap_or_else(PoisonError::into_inner));
             }
         }
     }

@@ -1,3 +1,4 @@
+use crate::protocol::Trouble;
 use monarch_collective::CollectiveError;
 use monarch_graph::Span;
 use monarch_wire::Failure;
@@ -40,9 +41,20 @@ impl WorkerError {
 
     /// True for an error that follows from another: the stop switch was set.
     pub(crate) fn is_echo(&self) -> bool {
-        let stopped =
-            matches!(self, WorkerError::Collective { source: CollectiveError::Aborted, .. });
-        stopped || matches!(self, WorkerError::Halted)
+        self.trouble() == Trouble::Echo
+    }
+
+    /// What matters of it for what follows.
+    pub(crate) fn trouble(&self) -> Trouble {
+        match self {
+            WorkerError::Halted => Trouble::Echo,
+            WorkerError::Collective { source: CollectiveError::Aborted, .. } => Trouble::Echo,
+            WorkerError::Collective { source, .. } if source.lost_peer().is_some() => {
+                Trouble::LostPeer
+            }
+            WorkerError::Collective { .. } | WorkerError::Setup { .. } => Trouble::WithPeers,
+            _ => Trouble::Own,
+        }
     }
 
     /// What the controller is told; None when it knows already or cannot be told.

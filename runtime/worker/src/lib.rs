@@ -18,6 +18,7 @@ mod evaluate;
 mod link;
 mod model;
 mod peers;
+pub mod protocol;
 mod remote;
 mod run;
 mod save;

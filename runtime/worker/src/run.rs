@@ -2,10 +2,11 @@
 
 use crate::WorkerError;
 use crate::comm::Comm;
-use crate::control::{Order, Orders};
+use crate::control::Orders;
 use crate::crew::Crew;
 use crate::link::{ControlLink, Outlet};
 use crate::peers::{Listening, PeerSettings};
+use crate::protocol::{Next, Order};
 use crate::save::Saver;
 use crate::setup::{Bench, Held, Job};
 use crate::trace::{Spans, now_ns};
@@ -96,18 +97,12 @@ fn serve(
 
 /// What follows from the end of a generation: the number of the next one, if there is to be one.
 fn dropped(orders: &Orders, outlet: &Outlet, error: WorkerError) -> Result<u64, WorkerError> {
-    let peers = matches!(error, WorkerError::Collective { .. } | WorkerError::Setup { .. });
-    if peers && orders.is_halting() {
-        // Those who are gone, and what they shared, cannot be found any more.
-        return orders.halted();
-    }
-    let lost_peer = error.failure().is_some_and(|f| f.lost_peer.is_some());
-    if !lost_peer && !error.is_echo() {
-        return Err(told(orders, outlet, error));
-    }
-    if let Some(failure) = error.failure().filter(|_| lost_peer) {
-        // It is for the controller to say whether the others go on without that peer.
-        outlet.send(FromWorker::Failed(failure));
+    match orders.after(error.trouble()) {
+        Next::Wait => {}
+        Next::Complain => error.failure().into_iter().for_each(|failure| {
+            outlet.send(FromWorker::Failed(failure));
+        }),
+        Next::Leave => return Err(told(orders, outlet, error)),
     }
     orders.halted()
 }
