@@ -52,7 +52,8 @@ fn measure(
 ) -> Result<Vec<Duration>, CollectiveError> {
     let (_file, path) = shm::create_file()?;
     let start = |rank| {
-        let layout = Layout::new(world, world, rank, &[(0, elements)], 0)?;
+        let layout =
+            Layout::new(&(0..world).collect::<Vec<_>>(), world, rank, &[(0, elements)], 0)?;
         let (transport, pool) = SharedMemory::attach(&path, &layout, 1, &Settings::default())?;
         work(Rank { transport, fold: Fold::new(layout, pool) })
     };
@@ -81,12 +82,14 @@ fn reduce(mut rank: Rank, calls: usize) -> Result<Vec<Duration>, CollectiveError
     while let Some(shard) = rank.fold.next_shard() {
         rank.fold.hand_in(shard, 0, &gradient)?;
     }
-    let mut parts = rank.fold.wait(0, &Stop::new())?;
+    let parts = rank.fold.wait(0, &Stop::new())?;
+    let room = || CollectiveError::Layout("no room for the sum".into());
+    let mut sum = rank.fold.pool().take(0).ok_or_else(room)?;
     for call in 0..calls as u64 {
         // Together, so that the time is of the call and not of waiting for a late rank.
         rank.transport.all_gather(call, &[])?;
         let start = Instant::now();
-        rank.transport.all_reduce(call, 0, &mut parts)?;
+        rank.transport.all_reduce(call, 0, &parts, &mut sum)?;
         times.push(start.elapsed());
     }
     Ok(times)

@@ -2,7 +2,7 @@ use crate::sum::add;
 use crate::{CollectiveError, Layout, Piece, Pool, Stop};
 use monarch_graph::tree::TreeNode;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ const SLICE: Duration = Duration::from_millis(5);
 ///
 /// Lanes take shards in order and hand in a bucket as soon as it is complete, while they go on
 /// with the next one; whoever hands in the second of two siblings adds them (left + right). What
-/// remains are the canonical nodes of the rank's range.
+/// remains are the canonical nodes of the rank's shards.
 #[derive(Debug)]
 pub struct Fold {
     layout: Layout,
     pool: Pool,
     /// Canonical nodes of this rank, in order.
     nodes: Vec<TreeNode>,
-    next: AtomicU32,
+    /// Place in the list of shards held.
+    next: AtomicUsize,
     state: Mutex<State>,
     complete: Condvar,
 }
@@ -43,12 +44,11 @@ enum Partial<'a> {
 impl Fold {
     /// `pool` must be made for as many lanes as will take shards.
     pub fn new(layout: Layout, pool: Pool) -> Fold {
-        let nodes = layout.nodes(layout.rank());
+        let nodes = layout.nodes(layout.rank()).to_vec();
         let buckets = layout.buckets();
         let waiting = (0..buckets).map(|_| BTreeMap::new()).collect();
         let state = Mutex::new(State { waiting, present: vec![0; buckets] });
-        let next = AtomicU32::new(layout.held().start);
-        Fold { layout, pool, nodes, next, state, complete: Condvar::new() }
+        Fold { layout, pool, nodes, next: AtomicUsize::new(0), state, complete: Condvar::new() }
     }
 
     pub fn layout(&self) -> &Layout {
@@ -61,13 +61,12 @@ impl Fold {
 
     /// Begins a step: shards are taken from the first one on.
     pub fn begin(&self) {
-        self.next.store(self.layout.held().start, Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
     }
 
     /// The next shard to compute. A lane hands in all buckets of one before it takes another.
     pub fn next_shard(&self) -> Option<u32> {
-        let shard = self.next.fetch_add(1, Ordering::Relaxed);
-        self.layout.held().contains(&shard).then_some(shard)
+        self.layout.held().get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
     }
 
     /// Takes in the finished bucket of a shard: `values` are its gradients, copied or added.
@@ -78,7 +77,7 @@ impl Fold {
         values: &[f32],
     ) -> Result<(), CollectiveError> {
         let wrong = |what: String| Err(CollectiveError::Layout(what));
-        if !self.layout.held().contains(&shard) || bucket >= self.layout.buckets() {
+        if !self.layout.holds(shard) || bucket >= self.layout.buckets() {
             return wrong(format!("rank {}: shard {shard}, bucket {bucket}", self.layout.rank()));
         }
         if values.len() != self.layout.elements(bucket) {

@@ -1,6 +1,6 @@
 use crate::CollectiveError;
+use monarch_graph::shard_range;
 use monarch_graph::tree::{self, TreeNode};
-use monarch_graph::{rank_range, shard_range};
 use std::ops::Range;
 
 /// Cut of everything into chunks, in elements: one cache line of f32.
@@ -10,34 +10,36 @@ const GRAIN: u64 = 16;
 /// ranks, apart from `rank`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    shards: u32,
     world: u32,
     rank: u32,
+    /// Shards that this rank computes, in order.
+    held: Vec<u32>,
+    /// Per shard: the rank that computes it.
+    deal: Vec<u32>,
+    /// Per rank: its partial sums, in the order of their shards.
+    nodes: Vec<Vec<TreeNode>>,
     /// First element of each bucket in the slab, and the slab's length as last entry.
     starts: Vec<u64>,
     hash: u64,
 }
 
 impl Layout {
-    /// `buckets` are (first element, elements), one after another from 0, each a multiple of 16.
+    /// `deal` says for each shard which rank computes it; a rank may have none. `buckets` are (first element, elements), one after another from 0, each a multiple of 16.
     /// `job` tells apart layouts of different jobs.
     pub fn new(
-        shards: u32,
+        deal: &[u32],
         world: u32,
         rank: u32,
         buckets: &[(u64, u64)],
         job: u64,
     ) -> Result<Layout, CollectiveError> {
         let wrong = |what: String| Err(CollectiveError::Layout(what));
-        if shards == 0 || world == 0 || rank >= world {
-            return wrong(format!("rank {rank} of {world} workers with {shards} shards"));
+        let shards = u32::try_from(deal.len()).unwrap_or(u32::MAX);
+        if shards == 0 || rank >= world {
+            return wrong(format!("rank {rank} of {world} workers with {} shards", deal.len()));
         }
-        if world > shards {
-            return wrong(format!(
-                "{world} workers would share {shards} shards and {} of them do nothing: start at \
-                 most {shards} workers or raise `shards`",
-                world - shards
-            ));
+        if let Some(other) = deal.iter().find(|r| **r >= world) {
+            return wrong(format!("shards are dealt to rank {other} of {world} workers"));
         }
         if buckets.is_empty() {
             return wrong("the plan has no gradients to reduce: no weight is trainable".into());
@@ -55,18 +57,23 @@ impl Layout {
             starts.push(at);
         }
         let words = [u64::from(shards), u64::from(world), job];
+        let dealt: Vec<u64> = deal.iter().map(|r| u64::from(*r)).collect();
         let hash = words
             .iter()
+            .chain(&dealt)
             .chain(&starts)
             .flat_map(|w| w.to_le_bytes())
             .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
                 (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
             });
-        Ok(Layout { shards, world, rank, starts, hash: hash.max(1) })
+        let nodes = tree::dealt(deal, world);
+        let held = (0..shards).filter(|s| deal.get(*s as usize) == Some(&rank)).collect();
+        let (deal, hash) = (deal.to_vec(), hash.max(1));
+        Ok(Layout { world, rank, held, deal, nodes, starts, hash })
     }
 
     pub fn shards(&self) -> u32 {
-        self.shards
+        self.deal.len() as u32
     }
 
     pub fn world(&self) -> u32 {
@@ -77,9 +84,14 @@ impl Layout {
         self.rank
     }
 
-    /// Shards that this rank computes.
-    pub fn held(&self) -> Range<u32> {
-        rank_range(self.shards, self.world, self.rank)
+    /// Shards that this rank computes, in order.
+    pub fn held(&self) -> &[u32] {
+        &self.held
+    }
+
+    /// Whether this rank computes the shard.
+    pub fn holds(&self, shard: u32) -> bool {
+        self.deal.get(shard as usize) == Some(&self.rank)
     }
 
     /// Number of buckets.
@@ -102,14 +114,14 @@ impl Layout {
         self.start(self.buckets())
     }
 
-    /// Never 0; equal for equal shards, world, buckets and job.
+    /// Never 0; equal for equal deals, world, buckets and job.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
     /// The partial sums that rank `rank` hands in, in the order of their shards.
-    pub fn nodes(&self, rank: u32) -> Vec<TreeNode> {
-        tree::canonical(self.shards, rank_range(self.shards, self.world, rank))
+    pub fn nodes(&self, rank: u32) -> &[TreeNode] {
+        self.nodes.get(rank as usize).map_or(&[], Vec::as_slice)
     }
 
     /// Elements of a bucket of `elements` that rank `owner` adds up.
@@ -121,8 +133,8 @@ impl Layout {
     }
 
     /// Copies of the gradients that partial sums take up at most, while `lanes` threads take
-    /// shards in order: with one lane about log2 of the rank's shards, never more than its shards.
-    /// Lanes' own slabs come on top.
+    /// shards in order: with one lane about log2 of the rank's shards. The sum over all ranks needs
+    /// one beside the partial sums that it is made of. Lanes' own slabs come on top.
     pub fn copies(&self, lanes: usize) -> usize {
         let most = self.held().len();
         let holes = lanes.clamp(1, most.max(1)) - 1;
@@ -131,13 +143,14 @@ impl Layout {
         let mut whole = vec![0; holes + 1];
         let mut part = vec![0; holes + 1];
         for node in self.nodes(self.rank) {
-            let (inner_whole, inner_part) = waiting(node, self.shards, holes);
+            let (inner_whole, inner_part) = waiting(*node, self.shards(), holes);
             let cut = join(&whole, &inner_part);
             part = part.iter().zip(cut).map(|(a, b)| *a.max(&b)).collect();
             whole = join(&whole, &inner_whole);
         }
         let all = whole.iter().chain(&part).copied().max();
-        all.unwrap_or(1).clamp(1, most.max(1))
+        let folding = all.unwrap_or(0).min(most);
+        folding.max(self.nodes(self.rank).len() + 1)
     }
 }
 
@@ -172,9 +185,11 @@ fn join(left: &[usize], right: &[usize]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use monarch_graph::even_deal;
 
     fn layout(shards: u32, world: u32, rank: u32) -> Layout {
-        Layout::new(shards, world, rank, &[(0, 32), (32, 160)], 7).unwrap()
+        let deal = even_deal(shards, world);
+        Layout::new(&deal, world, rank, &[(0, 32), (32, 160)], 7).unwrap()
     }
 
     #[test]
@@ -199,17 +214,28 @@ mod tests {
         assert_eq!(layout(8, 1, 0).copies(2), 6);
         assert_eq!(layout(8, 1, 0).copies(8), 8);
         assert_eq!(layout(8, 4, 1).copies(1), 2);
-        assert_eq!(layout(8, 8, 1).copies(3), 1);
+        assert_eq!(layout(8, 8, 1).copies(3), 2);
         assert_eq!(layout(1024, 1, 0).copies(1), 11);
     }
 
     #[test]
     fn buckets_must_follow_each_other() {
-        assert!(Layout::new(8, 1, 0, &[(0, 32), (48, 16)], 0).is_err());
-        assert!(Layout::new(8, 1, 0, &[(0, 30)], 0).is_err());
-        assert!(Layout::new(8, 1, 1, &[(0, 32)], 0).is_err());
-        assert!(Layout::new(2, 3, 0, &[(0, 32)], 0).is_err());
-        assert!(Layout::new(8, 1, 0, &[], 0).is_err());
-        assert!(Layout::new(8, 1, 0, &[(0, 16), (16, u64::MAX - 15)], 0).is_err());
+        let new = |rank, buckets: &[(u64, u64)]| Layout::new(&[0; 8], 1, rank, buckets, 0);
+        assert!(new(0, &[(0, 32), (32, 16)]).is_ok());
+        assert!(new(0, &[(0, 32), (48, 16)]).is_err());
+        assert!(new(0, &[(0, 30)]).is_err());
+        assert!(new(1, &[(0, 32)]).is_err());
+        assert!(new(0, &[]).is_err());
+        assert!(new(0, &[(0, 16), (16, u64::MAX - 15)]).is_err());
+    }
+
+    #[test]
+    fn a_deal_names_ranks_that_exist() {
+        let new = |deal: &[u32], world| Layout::new(deal, world, 0, &[(0, 32)], 0);
+        assert!(new(&[0, 2], 2).is_err());
+        assert!(new(&[], 1).is_err());
+        assert!(new(&[0], 0).is_err());
+        let idle = new(&[1, 1, 2], 3).unwrap();
+        assert_eq!((idle.held(), idle.nodes(0).len(), idle.copies(2)), (&[][..], 0, 1));
     }
 }

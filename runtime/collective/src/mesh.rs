@@ -85,7 +85,7 @@ pub struct Mesh<B: Bulk> {
     sum: Sum,
     /// Collectives begun so far.
     sequence: u32,
-    /// Messages that came before they were asked for: of this collective or of the next.
+    /// Messages that came before they were asked for: of this collective or of a later one.
     waiting: Vec<Message<B::Payload>>,
     lost: Vec<Option<String>>,
     sent_bytes: u64,
@@ -288,7 +288,7 @@ impl<B: Bulk> Mesh<B> {
         Ok(None)
     }
 
-    /// Sorts a message: of this collective, of the next, or wrong.
+    /// Sorts a message: of this collective, of a later one, or wrong.
     fn admit(
         &mut self,
         ours: &Head,
@@ -299,8 +299,10 @@ impl<B: Bulk> Mesh<B> {
         if known && theirs.same(ours) {
             return Ok(Some(message));
         }
-        // A peer is at most one collective ahead: each ends only once all ranks have begun it.
-        let next = ours.sequence.wrapping_add(1) == theirs.sequence;
+        // A peer is at most a step ahead: its numbers are of all ranks. Small sums may be made
+        // without a rank that has no shard.
+        let ahead = theirs.sequence.wrapping_sub(ours.sequence) as usize;
+        let next = (1..=self.layout.buckets() + 1).contains(&ahead);
         let kin = theirs.layout == ours.layout && theirs.generation == ours.generation;
         if known && next && kin {
             self.waiting.push(message);
@@ -351,12 +353,12 @@ impl<B: Bulk> Mesh<B> {
         due: &mut Due<B::Payload>,
         ours: &Head,
         message: Message<B::Payload>,
-        parts: &mut [Piece],
+        sum: &mut Piece,
     ) -> Result<Option<usize>, CollectiveError> {
         let Message { peer, head, payload } = message;
         let wrong = || mismatch(peer, ours, &head);
         let piece = head.piece as usize;
-        let elements = parts.first().map_or(0, |p| p.region().len());
+        let elements = sum.region().len();
         let pending = due.pending.get_mut(peer as usize).filter(|p| **p > 0).ok_or_else(wrong)?;
         *pending -= 1;
         if head.phase == Phase::Node as u16 {
@@ -375,11 +377,9 @@ impl<B: Bulk> Mesh<B> {
         }
         let range = pieces(self.layout.chunk(elements, peer)).nth(piece);
         let flag = due.sums.get_mut(peer as usize).and_then(|s| s.get_mut(piece));
-        let (Some(range), Some(flag), Some(home)) = (range, flag, parts.first_mut()) else {
-            return Err(wrong());
-        };
+        let (Some(range), Some(flag)) = (range, flag) else { return Err(wrong()) };
         let fresh = std::mem::replace(flag, false) && head.phase == Phase::Sum as u16;
-        if !fresh || !payload.copy_to(as_bytes_mut(&mut home.region_mut()[range])) {
+        if !fresh || !payload.copy_to(as_bytes_mut(&mut sum.region_mut()[range])) {
             return Err(wrong());
         }
         Ok(None)
@@ -391,10 +391,11 @@ impl<B: Bulk> Mesh<B> {
         (head, since): (Head, Instant),
         piece: usize,
         nodes: &mut [Option<B::Payload>],
-        parts: &mut [Piece],
+        parts: &[Piece],
+        sum: &mut Piece,
     ) -> Result<(), CollectiveError> {
         let me = self.layout.rank();
-        let elements = parts.first().map_or(0, |p| p.region().len());
+        let elements = sum.region().len();
         let chunk = self.layout.chunk(elements, me);
         let Some(range) = pieces(chunk).nth(piece) else { return Ok(()) };
         let (own, length) = (self.sum.first(me), range.len());
@@ -415,15 +416,11 @@ impl<B: Bulk> Mesh<B> {
                     None => &scratch[source * length + at..source * length + at + count],
                 }
             });
-            if let Some(home) = parts.first_mut() {
-                home.region_mut()[from..from + count].copy_from_slice(total);
-            }
+            sum.region_mut()[from..from + count].copy_from_slice(total);
         }
         let head = Head { phase: Phase::Sum as u16, node: 0, piece: piece as u32, ..head };
         for peer in self.others() {
-            if let Some(home) = parts.first() {
-                self.send(peer, head, since, as_bytes(&home.region()[range.clone()]))?;
-            }
+            self.send(peer, head, since, as_bytes(&sum.region()[range.clone()]))?;
         }
         Ok(())
     }
@@ -434,9 +431,10 @@ impl<B: Bulk> Transport for Mesh<B> {
         &mut self,
         step: u64,
         bucket: usize,
-        parts: &mut [Piece],
+        parts: &[Piece],
+        sum: &mut Piece,
     ) -> Result<(), CollectiveError> {
-        check_parts(&self.layout, bucket, parts)?;
+        check_parts(&self.layout, bucket, parts, sum)?;
         if self.layout.elements(bucket) == 0 {
             // No message would hold ranks together: see `admit`.
             return Ok(());
@@ -445,11 +443,17 @@ impl<B: Bulk> Transport for Mesh<B> {
         let since = Instant::now();
         self.send_nodes(head, since, parts)?;
         let mut due = self.due(self.layout.elements(bucket));
+        if self.others().all(|rank| self.layout.nodes(rank).is_empty()) {
+            // Nothing will come that a piece could wait for.
+            for (piece, mut nodes) in std::mem::take(&mut due.nodes).into_iter().enumerate() {
+                self.reduce_piece((head, since), piece, &mut nodes, parts, sum)?;
+            }
+        }
         while due.pending.iter().any(|&p| p > 0) {
             let message = self.next(&head, since, |r| due.pending[r as usize] > 0)?;
-            if let Some(piece) = self.accept(&mut due, &head, message, parts)? {
+            if let Some(piece) = self.accept(&mut due, &head, message, sum)? {
                 let mut nodes = std::mem::take(&mut due.nodes[piece]);
-                self.reduce_piece((head, since), piece, &mut nodes, parts)?;
+                self.reduce_piece((head, since), piece, &mut nodes, parts, sum)?;
             }
         }
         Ok(())

@@ -35,7 +35,7 @@ impl Sum {
         for rank in 0..layout.world() {
             for node in layout.nodes(rank) {
                 let number = numbers.len();
-                numbers.insert(node, number);
+                numbers.insert(*node, number);
             }
             first.push(numbers.len());
         }
@@ -119,7 +119,8 @@ mod tests {
     #[test]
     fn adds_in_the_order_of_the_tree() {
         for (shards, world) in [(8, 1), (8, 2), (8, 3), (8, 8), (5, 3), (7, 4), (1, 1)] {
-            let layout = Layout::new(shards, world, 0, &[(0, 16)], 0).unwrap();
+            let deal = monarch_graph::even_deal(shards, world);
+            let layout = Layout::new(&deal, world, 0, &[(0, 16)], 0).unwrap();
             let value =
                 |s: u32| 1.0f32 / (s as f32 + 3.0) * if s.is_multiple_of(3) { 1e4 } else { -1e-3 };
             let whole = |node| {
@@ -127,7 +128,7 @@ mod tests {
                 tree::fold(node, shards, &mut leaf, &mut |a, b| a + b).unwrap()
             };
             let nodes = (0..world).flat_map(|r| layout.nodes(r));
-            let sources: Vec<Vec<f32>> = nodes.map(|n| vec![whole(n); 16]).collect();
+            let sources: Vec<Vec<f32>> = nodes.map(|n| vec![whole(*n); 16]).collect();
             let mut sum = Sum::new(&layout);
             let want = whole(tree::root(shards));
             assert_eq!(sum.block(16, |i| &sources[i]), [want; 16], "{shards} {world}");

@@ -28,13 +28,15 @@ impl Default for Settings {
 
 /// Sums of all ranks' partial sums. All ranks call the same operations in the same order.
 pub trait Transport {
-    /// Adds the canonical nodes of all ranks in the tree's order. `parts` are this rank's, in
-    /// order; afterwards the first holds the sum, on every rank, and the others nothing of use.
+    /// Adds the canonical nodes of all ranks in the tree's order, on every rank into `sum`.
+    /// `parts` are this rank's, in order, and stay as they are; peers read them until the next
+    /// operation has begun everywhere.
     fn all_reduce(
         &mut self,
         step: u64,
         bucket: usize,
-        parts: &mut [Piece],
+        parts: &[Piece],
+        sum: &mut Piece,
     ) -> Result<(), CollectiveError>;
 
     /// Every rank's words, in order of rank; lists may differ in length. Meant for few words.
@@ -61,9 +63,15 @@ impl Transport for Alone {
         &mut self,
         _step: u64,
         bucket: usize,
-        parts: &mut [Piece],
+        parts: &[Piece],
+        sum: &mut Piece,
     ) -> Result<(), CollectiveError> {
-        check_parts(&self.layout, bucket, parts)
+        check_parts(&self.layout, bucket, parts, sum)?;
+        // The only rank has one node: the root.
+        if let [whole] = parts {
+            sum.region_mut().copy_from_slice(whole.region());
+        }
+        Ok(())
     }
 
     fn all_gather(&mut self, _step: u64, words: &[u64]) -> Result<Vec<Vec<u64>>, CollectiveError> {
@@ -80,10 +88,11 @@ pub(crate) fn check_parts(
     layout: &Layout,
     bucket: usize,
     parts: &[Piece],
+    sum: &Piece,
 ) -> Result<(), CollectiveError> {
     let expected = layout.nodes(layout.rank()).len();
     let fits = |p: &Piece| p.bucket() == bucket && p.region().len() == layout.elements(bucket);
-    if bucket < layout.buckets() && parts.len() == expected && parts.iter().all(fits) {
+    if bucket < layout.buckets() && parts.len() == expected && parts.iter().all(fits) && fits(sum) {
         return Ok(());
     }
     let found = parts.len();
@@ -94,7 +103,8 @@ pub(crate) fn check_parts(
 /// Numbers of a step. On the way in: of this rank; on the way out: of the whole batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scalars {
-    /// Per held shard in order: values to be added in the tree's order, equally many everywhere.
+    /// Per held shard in order: values to be added in the tree's order, equally many everywhere
+    /// but on ranks without shards, which have none.
     /// The result has one entry: the sums.
     pub values: Vec<Vec<f64>>,
     /// Whole numbers to be added.
@@ -118,27 +128,32 @@ pub fn all_reduce_scalars(
     let mut words = vec![width as u64, mine.counters.len() as u64, mine.flags];
     words.extend(&mine.counters);
     for node in layout.nodes(layout.rank()) {
-        let leaf = |n: TreeNode| mine.values.get((n.index - held.start) as usize).cloned();
-        let sums = fold_values(node, layout.shards(), |n| (n.level == 0).then(|| leaf(n))?);
+        let leaf = |n: TreeNode| mine.values.get(held.binary_search(&n.index).ok()?).cloned();
+        let sums = fold_values(*node, layout.shards(), |n| (n.level == 0).then(|| leaf(n))?);
         words.extend(sums.iter().map(|v| v.to_bits()));
     }
     let all = transport.all_gather(step, &words)?;
-    join_scalars(layout, width, mine, &all)
+    join_scalars(layout, mine, &all)
 }
 
 fn join_scalars(
     layout: &Layout,
-    width: usize,
     mine: &Scalars,
     all: &[Vec<u64>],
 ) -> Result<Scalars, CollectiveError> {
     let counters = mine.counters.len();
     let mut out = Scalars { values: Vec::new(), counters: vec![0; counters], flags: 0 };
     let mut nodes = BTreeMap::new();
+    // Ranks without shards have no say in how many values there are.
+    let widths = (0..).zip(all).filter(|(rank, _)| !layout.nodes(*rank).is_empty());
+    let width = widths.map(|(_, words)| words.first().copied()).next().flatten().unwrap_or(0);
+    let room = all.iter().map(Vec::len).max().unwrap_or(0);
+    let width = usize::try_from(width).unwrap_or(room).min(room);
     for (rank, words) in (0u32..).zip(all) {
         let own = layout.nodes(rank);
         let expected = 3 + counters + own.len() * width;
-        if words.len() != expected || words[..2] != [width as u64, counters as u64] {
+        let said = if own.is_empty() { 0 } else { width as u64 };
+        if words.len() != expected || words[..2] != [said, counters as u64] {
             let ours = format!("{width} values and {counters} counters");
             let theirs = format!("other numbers ({} words)", words.len());
             return Err(CollectiveError::Mismatch { rank, ours, theirs });
@@ -147,11 +162,11 @@ fn join_scalars(
         for (sum, word) in out.counters.iter_mut().zip(&words[3..]) {
             *sum = sum.wrapping_add(*word);
         }
-        for (i, node) in own.into_iter().enumerate() {
+        for (i, node) in own.iter().enumerate() {
             let at = 3 + counters + i * width;
             let values: Vec<f64> =
                 words[at..at + width].iter().map(|w| f64::from_bits(*w)).collect();
-            nodes.insert(node, values);
+            nodes.insert(*node, values);
         }
     }
     let root = tree::root(layout.shards());

@@ -9,16 +9,24 @@ use std::time::{Duration, Instant};
 const BUCKETS: &[(u64, u64)] = &[(0, 64), (64, 1024)];
 
 fn layout(world: u32, rank: u32) -> Layout {
-    Layout::new(8, world, rank, BUCKETS, 0).unwrap()
+    Layout::new(&monarch_graph::even_deal(8, world), world, rank, BUCKETS, 0).unwrap()
 }
 
-fn parts(layout: &Layout, pool: Pool, bucket: usize) -> Vec<Piece> {
+/// All shards of ones into one bucket, then its reduction.
+fn reduce(
+    transport: &mut dyn Transport,
+    layout: &Layout,
+    pool: Pool,
+    (step, bucket): (u64, usize),
+) -> Result<(), CollectiveError> {
     let fold = Fold::new(layout.clone(), pool);
     let ones = vec![1.0; layout.elements(bucket)];
     while let Some(shard) = fold.next_shard() {
         fold.hand_in(shard, bucket, &ones).unwrap();
     }
-    fold.wait(bucket, &Stop::new()).unwrap()
+    let parts = fold.wait(bucket, &Stop::new()).unwrap();
+    let mut sum = fold.pool().take(bucket).unwrap();
+    transport.all_reduce(step, bucket, &parts, &mut sum)
 }
 
 /// Runs `act` on every rank with its transport; returns what each says.
@@ -53,7 +61,7 @@ fn a_rank_that_never_comes_is_named_in_time() {
                 std::thread::sleep(Duration::from_millis(600));
                 return None;
             }
-            let result = transport.all_reduce(0, 0, &mut parts(&layout(3, rank), pool, 0));
+            let result = reduce(transport, &layout(3, rank), pool, (0, 0));
             Some((start.elapsed(), result.unwrap_err()))
         });
         let mut timeouts = 0;
@@ -82,7 +90,7 @@ fn a_rank_that_leaves_is_noticed_at_once() {
                 return None;
             }
             let start = Instant::now();
-            let result = transport.all_reduce(0, 1, &mut parts(&layout(2, rank), pool, 1));
+            let result = reduce(transport, &layout(2, rank), pool, (0, 1));
             Some((start.elapsed(), result.unwrap_err()))
         });
         let (waited, error) = said.into_iter().flatten().next().unwrap();
@@ -103,7 +111,7 @@ fn stop_ends_a_wait_within_milliseconds() {
                 std::thread::sleep(Duration::from_millis(700));
                 return Ok(set);
             }
-            let result = transport.all_reduce(0, 0, &mut parts(&layout(2, rank), pool, 0));
+            let result = reduce(transport, &layout(2, rank), pool, (0, 0));
             Err((Instant::now(), result.unwrap_err()))
         });
         let set = *said[1].as_ref().unwrap();
@@ -118,8 +126,7 @@ fn ranks_at_different_places_are_told_so() {
     for kind in [Kind::Shared, Kind::Messages] {
         let said = ranks(kind, 2, &Settings::default(), |rank, transport, pool| {
             let step = u64::from(rank);
-            let parts = &mut parts(&layout(2, rank), pool, 0);
-            let result = transport.all_reduce(step, 0, parts).unwrap_err();
+            let result = reduce(transport, &layout(2, rank), pool, (step, 0)).unwrap_err();
             // The other must see it for itself, not only our leaving.
             std::thread::sleep(Duration::from_millis(50));
             result
@@ -138,7 +145,7 @@ fn another_job_cannot_attach() {
     let settings = Settings { attach: Duration::from_millis(100), ..Settings::default() };
     let first = SharedMemory::attach(&path, &layout(2, 0), 1, &settings);
     assert!(matches!(first, Err(CollectiveError::Timeout { .. })));
-    let other = Layout::new(8, 2, 1, BUCKETS, 99).unwrap();
+    let other = Layout::new(&[0, 0, 0, 0, 1, 1, 1, 1], 2, 1, BUCKETS, 99).unwrap();
     let second = SharedMemory::attach(&path, &other, 1, &settings);
     assert!(matches!(second, Err(CollectiveError::Mismatch { .. })));
 }
@@ -165,7 +172,7 @@ fn a_killed_process_is_noticed() {
     child.kill().unwrap();
     // It stays a zombie until `wait`: the hardest case.
     let start = Instant::now();
-    let error = shared.all_reduce(0, 0, &mut parts(&layout, pool, 0)).unwrap_err();
+    let error = reduce(&mut shared, &layout, pool, (0, 0)).unwrap_err();
     assert_eq!(error.lost_peer(), Some(1), "{error}");
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     child.wait().unwrap();

@@ -29,7 +29,7 @@ pub use philox::Draw;
 pub use plan::*;
 pub use rope::{RopeAngles, RopeStretch};
 pub use schedule::{Curve, Piece, Schedule};
-pub use shape::{DType, Dim, Float, Shape, rank_range, shard_range};
+pub use shape::{DType, Dim, Float, Shape, even_deal, rank_range, shard_range};
 pub use source::*;
 pub use span::Span;
 pub use task::{Stream, Task, TaskGraph, TaskKind};

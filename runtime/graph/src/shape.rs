@@ -141,6 +141,11 @@ pub fn rank_range(shards: u32, world: u32, rank: u32) -> Range<u32> {
     r.start as u32..r.end as u32
 }
 
+/// For each shard the rank that computes it, when every rank has its [`rank_range`].
+pub fn even_deal(shards: u32, world: u32) -> Vec<u32> {
+    (0..world).flat_map(|rank| rank_range(shards, world, rank).map(move |_| rank)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

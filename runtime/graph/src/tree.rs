@@ -72,6 +72,56 @@ fn descend(node: TreeNode, shards: u32, held: &Range<u32>, out: &mut Vec<TreeNod
     descend(right, shards, held, out);
 }
 
+/// Per rank of `world`: the fewest nodes that cover exactly its shards, in their order. `deal` says
+/// for each shard which rank has it.
+pub fn dealt(deal: &[u32], world: u32) -> Vec<Vec<TreeNode>> {
+    let shards = deal.len() as u32;
+    let mut out = vec![Vec::new(); world as usize];
+    let mut put = |owner: u32, node| {
+        if let Some(nodes) = out.get_mut(owner as usize) {
+            nodes.push(node);
+        }
+    };
+    if let Owner::One(owner) = gather(root(shards), deal, &mut put) {
+        put(owner, root(shards));
+    }
+    let first = |node: &TreeNode| u64::from(node.index) << node.level;
+    out.iter_mut().for_each(|nodes| nodes.sort_by_key(first));
+    out
+}
+
+/// Who has the shards below a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// There are none.
+    Nobody,
+    One(u32),
+    /// Their nodes have been put out.
+    Several,
+}
+
+fn gather(node: TreeNode, deal: &[u32], put: &mut impl FnMut(u32, TreeNode)) -> Owner {
+    if node.is_empty(deal.len() as u32) {
+        return Owner::Nobody;
+    }
+    if node.level == 0 {
+        return deal.get(node.index as usize).map_or(Owner::Nobody, |rank| Owner::One(*rank));
+    }
+    let (left, right) = node.children();
+    let owners = (gather(left, deal, put), gather(right, deal, put));
+    match owners {
+        (one, Owner::Nobody) | (Owner::Nobody, one) => return one,
+        (Owner::One(a), Owner::One(b)) if a == b => return Owner::One(a),
+        _ => {}
+    }
+    for (child, owner) in [(left, owners.0), (right, owners.1)] {
+        if let Owner::One(rank) = owner {
+            put(rank, child);
+        }
+    }
+    Owner::Several
+}
+
 /// Folds `leaf(shard)` over the tree below `node`. None only for a node without shards.
 pub fn fold<T>(
     node: TreeNode,
@@ -117,6 +167,31 @@ mod tests {
     #[test]
     fn eight_shards_as_drawn() {
         assert_eq!(text(8, std::slice::from_ref(&(0..8))), "(((0+1)+(2+3))+((4+5)+(6+7)))");
+    }
+
+    #[test]
+    fn any_deal_has_the_nodes_of_its_ranges() {
+        for shards in 1..=9u32 {
+            for set in 0u32..1 << shards {
+                let deal: Vec<u32> = (0..shards).map(|s| set >> s & 1).collect();
+                for (rank, nodes) in (0..).zip(dealt(&deal, 3)) {
+                    let covered: Vec<u32> = nodes.iter().flat_map(|n| n.covers(shards)).collect();
+                    let held = (0..shards).filter(|s| deal[*s as usize] == rank);
+                    let held: Vec<u32> = held.collect();
+                    assert_eq!(covered, held, "{shards} shards, set {set:b}");
+                    if let (Some(first), Some(last)) = (held.first(), held.last())
+                        && last - first + 1 == held.len() as u32
+                    {
+                        assert_eq!(nodes, canonical(shards, *first..last + 1), "{deal:?}");
+                    }
+                    // No two of them could be one.
+                    for node in &nodes {
+                        let sibling = TreeNode { level: node.level, index: node.index ^ 1 };
+                        assert!(!nodes.contains(&sibling), "{deal:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ pub enum Command {
     /// Turn this worker away.
     Refuse { worker: WorkerId, why: String },
     /// Send every worker its job and place. In order of rank.
-    Start { placements: Vec<Placement>, links: LinkPlan },
+    Start { placements: Vec<Placement>, deal: Vec<u32>, links: LinkPlan },
     /// Send to all of `workers`: drop the step at hand and say how far you are.
     Halt { generation: u64, workers: Vec<WorkerId> },
     /// Send every worker its place in a new generation, which goes on at `base`.
@@ -48,6 +48,8 @@ pub struct Forming {
     pub base: u64,
     /// In order of rank.
     pub placements: Vec<Placement>,
+    /// Per shard: the rank that computes it. A rank may have none.
+    pub deal: Vec<u32>,
     /// Per rank: holds weights and optimizer after `base` steps. If nobody does, all begin anew;
     /// otherwise those that do not receive them from one that does.
     pub holders: Vec<bool>,

@@ -1,5 +1,5 @@
 use crate::{Config, Joined, LinkPlan, Placement, Transport};
-use monarch_graph::rank_range;
+use monarch_graph::{even_deal, rank_range};
 
 /// Places the workers: in order of the numbers the controller gave them, then by host, then as
 /// they came. The order has no say in the numbers of a run, only in who computes what.
@@ -20,6 +20,11 @@ pub(crate) fn place(config: &Config, workers: &mut [Joined]) -> Vec<Placement> {
         Placement { worker: worker.worker, rank, threads: threads(rank, worker) }
     };
     workers.iter().enumerate().map(place).collect()
+}
+
+/// Who computes which shard: each as many as the others.
+pub(crate) fn deal(config: &Config, workers: &[Joined]) -> Vec<u32> {
+    even_deal(config.shards, workers.len() as u32)
 }
 
 /// The transport for workers in order of rank; Err names hosts that cannot share memory.

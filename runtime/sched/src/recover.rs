@@ -298,6 +298,7 @@ impl Scheduler {
             base,
             holders: placements.iter().map(|p| holds(p.worker)).collect(),
             placements,
+            deal: ranks::deal(&self.config, &self.workers),
             links,
         };
         let shared = forming.holders.contains(&true);

@@ -76,6 +76,8 @@ pub struct Form {
     /// all begin as `Start` says; otherwise those that have not receive them from the first that
     /// has.
     pub holders: Vec<bool>,
+    /// Per shard: the rank that computes it. A rank may have none.
+    pub deal: Vec<u32>,
 }
 
 impl Form {

@@ -278,11 +278,13 @@ fn reduce(
         match task.kind {
             TaskKind::AllReduce { bucket } => {
                 let bucket = bucket.index();
-                let mut parts = bench.fold.wait(bucket, &bench.stop)?;
+                let parts = bench.fold.wait(bucket, &bench.stop)?;
                 start_ns = now_ns();
-                transport.all_reduce(job.step, bucket, &mut parts)?;
+                let room = || CollectiveError::Layout(format!("no room for bucket {bucket}"));
+                let mut sum = bench.fold.pool().take(bucket).ok_or_else(room)?;
+                transport.all_reduce(job.step, bucket, &parts, &mut sum)?;
                 bytes = 4 * bench.fold.layout().elements(bucket) as u64;
-                out.buckets.push(parts);
+                out.buckets.push(std::iter::once(sum).chain(parts).collect());
             }
             _ => {
                 let mine = job.wait_scalars(&bench.stop)?;

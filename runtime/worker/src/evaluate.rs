@@ -21,7 +21,7 @@ struct EvalJob {
     step: u64,
     /// Samples of the split that take part.
     samples: u64,
-    held: Range<u32>,
+    held: Vec<u32>,
     next: AtomicUsize,
     /// By batch, shard held and metric.
     shares: Mutex<Vec<Share>>,
@@ -44,12 +44,15 @@ impl EvalJob {
         let (held, metrics) = (self.held.len(), evaluation.metrics.len());
         loop {
             let item = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(&shard) = self.held.get(item.checked_rem(held).unwrap_or(0)) else {
+                return Ok(());
+            };
             if item >= self.batches() * held {
                 return Ok(());
             }
             let failed = |source| self.collective("evaluate", source);
             lane.stop.check().map_err(failed)?;
-            let (batch, shard) = (item / held, self.held.start + (item % held) as u32);
+            let batch = item / held;
             let positions = self.positions(batch as u64, shard);
             let samples = positions.end - positions.start;
             if samples == 0 {
@@ -117,7 +120,7 @@ impl Worker {
             number: number as usize,
             step,
             samples,
-            held: bench.fold.layout().held(),
+            held: bench.fold.layout().held().to_vec(),
             next: AtomicUsize::new(0),
             shares: Mutex::default(),
         };

@@ -97,8 +97,14 @@ impl Job {
     fn layout(&self, form: &Form) -> Result<Layout, WorkerError> {
         let buckets: Vec<_> = self.plan.buckets.iter().map(|b| (b.start, b.elements)).collect();
         let hash = self.hash.iter().take(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte));
-        Layout::new(self.plan.shards, form.world, form.rank, &buckets, hash ^ form.generation)
-            .map_err(|e| WorkerError::setup("read the plan", e))
+        let layout =
+            Layout::new(&form.deal, form.world, form.rank, &buckets, hash ^ form.generation);
+        let layout = layout.map_err(|e| WorkerError::setup("read the plan", e))?;
+        if layout.shards() != self.plan.shards {
+            let what = format!("{} of {} shards are dealt", layout.shards(), self.plan.shards);
+            return Err(WorkerError::Protocol { what });
+        }
+        Ok(layout)
     }
 
     /// Takes its place among the members. `held` is what the generation before has left, and is
@@ -178,11 +184,13 @@ fn lanes(
         message: e.message,
         span: e.span,
     };
-    let sizes = layout.held().map(|shard| {
+    // Of all shards, whoever has them now: there are two sizes at most.
+    let sizes = (0..layout.shards()).map(|shard| {
         let range = shard_range(plan.batch, plan.shards, shard);
         range.end - range.start
     });
-    let sizes: Vec<u64> = sizes.filter(|&n| n > 0).collect();
+    let mut sizes: Vec<u64> = sizes.filter(|&n| n > 0).collect();
+    sizes.dedup();
     let lane = |number| {
         let mut train = Engine::new(&plan.train.program, data, layout.slab(), isa)?;
         for &size in &sizes {

@@ -43,6 +43,7 @@ fn one(
     let layout = bench.fold.layout();
     let nodes = layout.nodes(layout.rank()).len();
     let room = || CollectiveError::Layout(format!("no room for bucket {bucket}"));
+    let mut sum = bench.fold.pool().take(bucket).ok_or_else(room)?;
     let pieces = (0..nodes).map(|_| bench.fold.pool().take(bucket).ok_or_else(room));
     let mut pieces: Vec<Piece> = pieces.collect::<Result<_, _>>()?;
     for piece in &mut pieces {
@@ -59,21 +60,21 @@ fn one(
     let places: Vec<_> = places.filter(|(weight, _)| there(*weight)).collect();
     let wrong = || CollectiveError::Layout(format!("bucket {bucket} does not fit the weights"));
     if donor == layout.rank() {
-        let sum = pieces.first_mut().ok_or_else(room)?;
+        let mine = pieces.first_mut().ok_or_else(room)?;
         for (weight, range) in &places {
             let values = tensors.get(*weight);
-            let place = sum.region_mut().get_mut(range.clone()).filter(|p| p.len() == values.len());
+            let place =
+                mine.region_mut().get_mut(range.clone()).filter(|p| p.len() == values.len());
             place.ok_or_else(wrong)?.copy_from_slice(values);
         }
     }
-    transport.all_reduce(step, bucket, &mut pieces)?;
-    let sum = pieces.first().ok_or_else(room)?;
+    transport.all_reduce(step, bucket, &pieces, &mut sum)?;
     for (weight, range) in &places {
         let place = tensors.get_mut(*weight);
         let values = sum.region().get(range.clone()).filter(|v| v.len() == place.len());
         place.copy_from_slice(values.ok_or_else(wrong)?);
     }
-    for piece in pieces {
+    for piece in pieces.into_iter().chain([sum]) {
         bench.fold.pool().give(piece);
     }
     Ok(())

@@ -21,7 +21,8 @@ pub(crate) struct StepJob {
     pub(crate) step: u64,
     pub(crate) at: Position,
     pub(crate) traced: bool,
-    first_shard: u32,
+    /// Shards of this rank, in order.
+    held: Vec<u32>,
     progress: Mutex<Progress>,
     losses: Condvar,
 }
@@ -51,7 +52,7 @@ impl StepJob {
             step,
             at,
             traced,
-            first_shard: held.start,
+            held: held.to_vec(),
             progress: Mutex::new(progress),
             losses: Condvar::new(),
         }
@@ -59,7 +60,7 @@ impl StepJob {
 
     pub(crate) fn shard_done(&self, shard: u32, share: Share) {
         let mut progress = self.lock();
-        let index = shard.checked_sub(self.first_shard).map(|i| i as usize);
+        let index = self.held.binary_search(&shard).ok();
         if let Some(place) = index.and_then(|i| progress.shares.get_mut(i)) {
             *place = Some(share);
         }
@@ -86,7 +87,7 @@ impl StepJob {
             let shares: Option<Vec<Share>> = progress.shares.iter().copied().collect();
             if let Some(shares) = shares {
                 let mut out = Scalars::default();
-                for (shard, share) in (self.first_shard..).zip(&shares) {
+                for (shard, share) in self.held.iter().zip(&shares) {
                     out.values.push(vec![share.numerator, share.denominator]);
                     if !share.numerator.is_finite() || !share.denominator.is_finite() {
                         out.flags |= 1 << (shard % 64);

@@ -39,7 +39,8 @@ fn halted(rank: &Rank) -> (Halted, u64) {
 fn form(rank: u32, world: u32, links: &Links, holders: &[bool]) -> Form {
     let (generation, threads) = (1, 2);
     let (links, holders) = (links.clone(), holders.to_vec());
-    Form { generation, rank, world, threads, links, base: EDGE, holders }
+    let deal = monarch_graph::even_deal(8, world);
+    Form { generation, rank, world, threads, links, base: EDGE, holders, deal }
 }
 
 fn start(plan: &Plan, form: Form) -> ToWorker {

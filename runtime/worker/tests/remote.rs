@@ -73,6 +73,7 @@ fn a_run_over_quic() {
             links: Links::None,
             base: 0,
             holders: vec![false],
+            deal: vec![0; 8],
         },
     };
     line.say(&ToWorker::Start(start));

@@ -231,15 +231,17 @@ fn traced_steps_show_reductions_under_backward() {
 }
 
 #[test]
-fn more_workers_than_shards_are_refused() {
+fn a_worker_without_a_shard_takes_part() {
     let dir = tempfile::tempdir().unwrap();
-    let mut plan = plan(&data(dir.path(), None), true);
-    plan.shards = 2;
-    let (mut ranks, _open) = Setup::new(plan, 3, 1, Way::Shared).start();
-    for rank in &mut ranks {
-        let Some(FromWorker::Failed(failure)) = rank.hear() else { panic!("no failure") };
-        assert!(failure.message.contains("at most 2 workers"), "{}", failure.message);
-        assert!(rank.join().is_err());
+    for overlap in [true, false] {
+        let plan = plan(&data(dir.path(), None), overlap);
+        let windows = [window(4, &[(4, DueKind::Evaluate(0))])];
+        let want = Setup::new(plan.clone(), 1, 1, Way::Shared).run(&windows)[0].numbers();
+        for way in [Way::Shared, Way::Quic] {
+            for told in Setup::new(plan.clone(), 9, 1, way).run(&windows) {
+                assert_eq!(told.numbers(), want, "{way:?}, overlap {overlap}");
+            }
+        }
     }
 }
 

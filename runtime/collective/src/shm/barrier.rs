@@ -39,6 +39,8 @@ const POSTING_WORDS: usize = 1024;
 const POSTING: usize = POSTING_WORDS * 8;
 /// Words of a posting before its contents.
 const FRONT: usize = 6;
+/// Most places that a rank can post: its nodes and its sum.
+pub(super) const PLACES: usize = POSTING_WORDS - FRONT;
 const SLOT: usize = AT_POSTING + 2 * POSTING;
 
 const ATTACHED: u64 = 1;
@@ -210,17 +212,17 @@ impl Barrier {
         Ok(word(5) != 0)
     }
 
-    /// Where `rank` has its `nodes` nodes for this collective, in elements of its arena.
+    /// The `places` that `rank` has for this collective, in elements of its arena.
     pub(super) fn posting(
         &self,
         rank: u32,
         tag: &Tag,
-        nodes: usize,
+        places: usize,
     ) -> Result<Vec<usize>, CollectiveError> {
         let mut words = Vec::new();
         self.words(rank, tag, &mut words)?;
-        if words.len() != nodes {
-            let (ours, theirs) = (format!("{nodes} nodes"), format!("{} nodes", words.len()));
+        if words.len() != places {
+            let (ours, theirs) = (format!("{places} places"), format!("{} places", words.len()));
             return Err(CollectiveError::Mismatch { rank, ours, theirs });
         }
         Ok(words.into_iter().map(|w| w as usize).collect())

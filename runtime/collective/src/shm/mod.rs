@@ -67,6 +67,11 @@ impl SharedMemory {
             let what = format!("{what} {path}");
             move |source| CollectiveError::Memory { what, source }
         };
+        let most = (0..layout.world()).map(|rank| layout.nodes(rank).len()).max().unwrap_or(0);
+        if most >= barrier::PLACES {
+            let what = format!("a worker with {most} separate partial sums: too many for one host");
+            return Err(CollectiveError::Layout(what));
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(path).map_err(memory("cannot open shared memory"))?;
@@ -124,17 +129,18 @@ impl SharedMemory {
         offsets
     }
 
-    /// Adds elements `range` of all ranks' nodes into our first node, and into that of every rank
-    /// when `to_all`.
+    /// Adds elements `range` of all ranks' nodes into `home`, and into that of every rank when
+    /// `to_all`. Postings are the places of a rank's nodes, then that of its sum.
     fn reduce(
         &mut self,
-        parts: &mut [Piece],
+        parts: &[Piece],
+        home: &mut Piece,
         postings: &[Vec<usize>],
         range: Range<usize>,
         to_all: bool,
     ) -> Result<(), CollectiveError> {
         let SharedMemory { peers, sum, .. } = self;
-        let elements = parts.first().map_or(0, |p| p.region().len());
+        let elements = home.region().len();
         let wrong = |rank: u32| CollectiveError::Mismatch {
             rank,
             ours: format!("an arena that holds {elements} elements"),
@@ -147,7 +153,7 @@ impl SharedMemory {
                 match peer {
                     None => sources.extend(parts.iter().map(|p| &p.region()[at..at + length])),
                     Some(arena) => {
-                        for offset in offsets {
+                        for offset in offsets.split_last().map_or(&[][..], |(_, nodes)| nodes) {
                             let source = offset.checked_add(at);
                             let source = source.and_then(|start| arena.read(start, length));
                             sources.push(source.ok_or_else(|| wrong(rank))?);
@@ -158,14 +164,12 @@ impl SharedMemory {
             let total = sum.block(length, |i| sources[i]);
             for (rank, (peer, offsets)) in (0..).zip(peers.iter().zip(postings)) {
                 let Some(arena) = peer.as_ref().filter(|_| to_all) else { continue };
-                let home = offsets.first().ok_or_else(|| wrong(rank))?;
-                if !arena.write(home + at, total) {
+                let place = offsets.last().and_then(|home| home.checked_add(at));
+                if !arena.write(place.ok_or_else(|| wrong(rank))?, total) {
                     return Err(wrong(rank));
                 }
             }
-            if let Some(first) = parts.first_mut() {
-                first.region_mut()[at..at + length].copy_from_slice(total);
-            }
+            home.region_mut()[at..at + length].copy_from_slice(total);
         }
         Ok(())
     }
@@ -195,35 +199,37 @@ impl Transport for SharedMemory {
         &mut self,
         step: u64,
         bucket: usize,
-        parts: &mut [Piece],
+        parts: &[Piece],
+        sum: &mut Piece,
     ) -> Result<(), CollectiveError> {
-        check_parts(&self.layout, bucket, parts)?;
+        check_parts(&self.layout, bucket, parts, sum)?;
         let elements = self.layout.elements(bucket);
         let tag = Tag { step, op: 1 + bucket as u64, elements: elements as u64 };
         let what = format!("reduce bucket {bucket} of step {step}");
         let small = is_small(&self.layout, bucket);
-        let offsets = if small {
+        let mut offsets = if small {
             self.stage(parts)
         } else {
             parts.iter().map(|p| p.region().offset()).collect()
         };
+        offsets.push(sum.region().offset());
         self.barrier.post(&tag, &offsets)?;
         self.barrier.meet_now(&what)?;
         let mut postings = Vec::new();
         for rank in 0..self.layout.world() {
-            let nodes = self.layout.nodes(rank).len();
-            postings.push(self.barrier.posting(rank, &tag, nodes)?);
+            let places = self.layout.nodes(rank).len() + 1;
+            postings.push(self.barrier.posting(rank, &tag, places)?);
         }
         let others = self.layout.world() as usize - 1;
         if small {
             // Peers read the copies, which stay as they are until all have met once more.
-            self.reduce(parts, &postings, 0..elements, false)?;
+            self.reduce(parts, sum, &postings, 0..elements, false)?;
             self.sent_bytes += 4 * (parts.len() * elements * others) as u64;
             return Ok(());
         }
         let chunk = self.layout.chunk(elements, self.layout.rank());
         let own = chunk.len();
-        self.reduce(parts, &postings, chunk, true)?;
+        self.reduce(parts, sum, &postings, chunk, true)?;
         self.barrier.meet_now(&what)?;
         self.sent_bytes += 4 * (parts.len() * (elements - own) + own * others) as u64;
         Ok(())

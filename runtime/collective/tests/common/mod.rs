@@ -167,11 +167,12 @@ pub fn step(
         let mut out = Vec::new();
         let mut done = Vec::new();
         for bucket in 0..layout.buckets() {
-            let mut parts = fold.wait(bucket, stop)?;
+            let parts = fold.wait(bucket, stop)?;
+            let mut sum = fold.pool().take(bucket).unwrap();
             nap(mix(seed ^ u64::from(layout.rank()) << 20 ^ bucket as u64));
-            transport.all_reduce(step, bucket, &mut parts)?;
-            out.extend_from_slice(parts[0].region());
-            done.extend(parts);
+            transport.all_reduce(step, bucket, &parts, &mut sum)?;
+            out.extend_from_slice(sum.region());
+            done.extend(parts.into_iter().chain([sum]));
         }
         done.into_iter().for_each(|piece| fold.pool().give(piece));
         Ok(out)

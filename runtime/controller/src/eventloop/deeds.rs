@@ -6,10 +6,10 @@ impl EventLoop<'_> {
     pub(super) fn obey(&mut self, command: Command) {
         match command {
             Command::Refuse { worker, why } => self.refuse(worker, &why),
-            Command::Start { placements, links } => {
+            Command::Start { placements, deal, links } => {
                 self.joined_ns = self.now_ns();
                 let (base, holders) = (self.config.first_step(), vec![false; placements.len()]);
-                self.form(Forming { generation: 0, base, placements, holders, links });
+                self.form(Forming { generation: 0, base, placements, deal, holders, links });
             }
             Command::Halt { generation, workers } => {
                 self.tell_all(&workers, &ToWorker::Halt { generation });

@@ -8,7 +8,7 @@ use monarch_wire::{Form, Links, Start, ToWorker};
 impl EventLoop<'_> {
     /// Sends every member its place; the job too, to those that have not had it.
     pub(super) fn form(&mut self, forming: Forming) {
-        let Forming { generation, base, placements, holders, links } = forming;
+        let Forming { generation, base, placements, deal, holders, links } = forming;
         self.ranks = placements.iter().map(|p| p.worker).collect();
         for info in self.workers.values_mut() {
             info.rank = None;
@@ -23,6 +23,7 @@ impl EventLoop<'_> {
                 links: links.clone(),
                 base,
                 holders: holders.clone(),
+                deal: deal.clone(),
             };
             self.place(place, form);
         }

@@ -41,8 +41,9 @@ impl Scheduler {
             return self.fail(Cause::BeyondEnd { first_step, steps });
         }
         let placements = ranks::place(&self.config, &mut self.workers);
+        let deal = ranks::deal(&self.config, &self.workers);
         match ranks::links(&self.config, &self.workers) {
-            Ok(links) => self.out.push(Command::Start { placements, links }),
+            Ok(links) => self.out.push(Command::Start { placements, deal, links }),
             Err(hosts) => return self.fail(Cause::NoSharedMemory { hosts }),
         }
         self.enter(now_ns, Phase::Starting);

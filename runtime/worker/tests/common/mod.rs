@@ -4,7 +4,7 @@
 pub mod plan;
 
 use monarch_collective::shm;
-use monarch_graph::Plan;
+use monarch_graph::{Plan, even_deal};
 use monarch_net::{ClusterKey, Identity, Options, Role};
 use monarch_wire::*;
 use monarch_worker::{Config, ControlLink, PeerSettings, Received, WorkerError, run};
@@ -122,6 +122,7 @@ impl Setup {
                     links: links.clone(),
                     base: self.first_step,
                     holders: vec![false; self.world as usize],
+                    deal: even_deal(self.plan.shards, self.world),
                 },
             }));
         }
