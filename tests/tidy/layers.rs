@@ -11,16 +11,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("check", &["syntax", "diagnostic", "graph"]),
     ("plan", &["check", "diagnostic", "graph"]),
     ("ide", &["plan", "check", "syntax", "diagnostic", "graph"]),
+    ("pulse", &[]),
     ("wire", &["graph"]),
     ("sched", &["graph"]),
     ("net", &[]),
-    ("device", &["graph"]),
+    ("device", &["graph", "pulse"]),
     ("collective", &["graph"]),
     ("data", &["graph"]),
     ("checkpoint", &["graph"]),
     ("record", &[]),
-    ("worker", &["graph", "wire", "net", "device", "collective", "data", "checkpoint"]),
-    ("controller", &["graph", "wire", "sched", "net", "collective", "checkpoint", "record"]),
+    ("worker", &["graph", "pulse", "wire", "net", "device", "collective", "data", "checkpoint"]),
+    (
+        "controller",
+        &["graph", "pulse", "wire", "sched", "net", "collective", "checkpoint", "record"],
+    ),
     (
         "monarch",
         &[
