@@ -99,6 +99,15 @@ pub fn current() -> Option<Pulse> {
     PULSE.with_borrow(Clone::clone)
 }
 
+/// Names the step at hand, on a thread that has joined.
+pub fn step(step: u64) {
+    PULSE.with_borrow(|pulse| {
+        if let Some(pulse) = pulse {
+            pulse.step(step);
+        }
+    });
+}
+
 /// Says what the calling thread is at from now on.
 pub fn enter(phase: Phase) {
     let word = HERE.get();

@@ -15,8 +15,9 @@ mod sys;
 mod watch;
 
 pub use canary::{Canaries, HealthyClock};
-pub use heart::{Options, Pulse, Stream, current, enter, tick};
+pub use heart::{Options, Pulse, Stream, current, enter, step, tick};
 pub use judge::{Hang, Judge, Limits, What};
 pub use judge::{Sample, StreamSample, Verdict};
 pub use page::{Life, Page, Phase, Role};
+pub use sys::domain;
 pub use watch::{Monitor, Sign};

@@ -26,6 +26,7 @@ fn worker() {
             std::thread::sleep(Duration::from_millis(20));
             tick();
         }
+        #[allow(clippy::while_immutable_condition)]
         while role == "stuck" {
             std::hint::spin_loop();
         }
