@@ -34,7 +34,8 @@ pub struct Options {
     /// Protocol version: both sides must have the same.
     pub version: u16,
     pub traffic: Traffic,
-    /// A connection on which nothing was heard for so long is lost.
+    /// A connection on which nothing was heard for so long is lost. Only time in which this side
+    /// listened counts; five signs of life must be lost for it, and their repetitions.
     pub idle_timeout: Duration,
     /// A silent connection sends a sign of life so often.
     pub keep_alive: Duration,
@@ -43,8 +44,11 @@ pub struct Options {
     /// three intervals, elsewhere (if "port unreachable" passes the firewalls) a keep-alive
     /// later. `None`: only the idle timeout finds it.
     pub probe: Option<Duration>,
-    /// The longest a newcomer may take to prove itself.
+    /// The longest a newcomer may take to prove itself, and a side that has answered at all may
+    /// take to let this one in.
     pub handshake_timeout: Duration,
+    /// The longest that nothing at all may be heard from a peer that a mesh connects to.
+    pub answer_timeout: Duration,
     /// The longest a close waits until the other side has received what was sent before.
     pub flush_timeout: Duration,
     /// Longest control frame taken from the other side, in bytes.
@@ -62,10 +66,11 @@ impl Default for Options {
         Options {
             version: PROTOCOL_VERSION,
             traffic: Traffic::Control,
-            idle_timeout: Duration::from_secs(5),
-            keep_alive: Duration::from_secs(1),
+            idle_timeout: Duration::from_secs(2),
+            keep_alive: Duration::from_millis(400),
             probe: Some(Duration::from_millis(200)),
             handshake_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(2),
             flush_timeout: Duration::from_secs(2),
             max_frame: 64 << 20,
             max_payload: 4 << 30,
@@ -96,7 +101,8 @@ impl Options {
         if self.probe.is_some_and(|probe| probe < Duration::from_millis(1)) {
             return says("the probe interval must be at least 1 ms");
         }
-        if self.handshake_timeout.is_zero() || self.flush_timeout.is_zero() {
+        let waits = [self.handshake_timeout, self.answer_timeout, self.flush_timeout];
+        if waits.iter().any(Duration::is_zero) {
             return says("timeouts must be above zero");
         }
         if self.max_frame == 0 || self.max_payload == 0 {
@@ -239,7 +245,8 @@ impl Tuning {
     /// The transport configuration, validated.
     pub(crate) fn transport(&self, options: &Options) -> Result<Arc<TransportConfig>, TuningError> {
         self.validate()?;
-        let idle = IdleTimeout::try_from(options.idle_timeout)
+        // The watch over the connection comes first, and tells the other side.
+        let idle = IdleTimeout::try_from(options.idle_timeout * 2)
             .map_err(|_| TuningError("the idle timeout is too long".into()))?;
         let mut cubic = CubicConfig::default();
         cubic.initial_window(self.initial_window);
@@ -356,7 +363,7 @@ mod tests {
         Options::bulk().validate().unwrap();
         let second = Duration::from_secs(1);
         for bad in [
-            Options { idle_timeout: second, ..good.clone() },
+            Options { idle_timeout: second * 7 / 10, ..good.clone() },
             Options { keep_alive: Duration::ZERO, ..good.clone() },
             Options { probe: Some(Duration::ZERO), ..good.clone() },
             Options { max_frame: 0, ..good.clone() },

@@ -12,6 +12,7 @@ use crate::config::{Options, is_loopback};
 use crate::frame::{FrameError, FrameReader, FrameWriter};
 use crate::identity::Role;
 use crate::lost::{Lost, code, fit_reason};
+use crate::probe::Watch;
 
 /// Longest wait for the operating system to take the packet that closes a connection.
 const CLOSE_SENT_LIMIT: Duration = Duration::from_millis(100);
@@ -83,14 +84,14 @@ struct Shared {
     max_frame: u32,
     max_payload: u64,
     verdict: Verdict,
-    /// The task that looks whether the other side's socket still exists.
-    probe: OnceLock<tokio::task::AbortHandle>,
+    /// The task that looks whether the other side still exists.
+    watch: OnceLock<tokio::task::AbortHandle>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(probe) = self.probe.get() {
-            probe.abort();
+        if let Some(watch) = self.watch.get() {
+            watch.abort();
         }
     }
 }
@@ -115,17 +116,13 @@ impl Connection {
             max_frame: options.max_frame,
             max_payload: options.max_payload,
             verdict: Verdict::default(),
-            probe: OnceLock::new(),
+            watch: OnceLock::new(),
         };
         let connection = Connection { quic, shared: Arc::new(shared) };
-        if let Some(interval) = options.probe {
-            let (quic, verdict) = (connection.quic.clone(), connection.shared.verdict.clone());
-            // A thousand peers of other machines must not be asked five times a second each.
-            let near = is_loopback(quic.remote_address().ip());
-            let grace = if near { Duration::ZERO } else { options.keep_alive * 5 / 4 };
-            let task = tokio::spawn(crate::probe::watch(quic, verdict, interval, grace));
-            let _ = connection.shared.probe.set(task.abort_handle());
-        }
+        let (quic, verdict) = (connection.quic.clone(), connection.shared.verdict.clone());
+        let watch = Watch::new(options, is_loopback(quic.remote_address().ip()));
+        let task = tokio::spawn(crate::probe::watch(quic, verdict, watch));
+        let _ = connection.shared.watch.set(task.abort_handle());
         connection
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 use crate::addr::BindError;
 use crate::config::Options;
@@ -336,7 +336,8 @@ pub struct ControlClient {
 
 impl ControlClient {
     /// Connects to the controller at `addr` (`HOST:PORT`) and waits until it has let this side
-    /// in, all within `limit`. While nothing listens there, it is tried again.
+    /// in. While nothing is heard from there, it is tried again up to `limit`; who has answered may
+    /// take the handshake's own time.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -420,20 +421,20 @@ impl ControlClient {
     }
 }
 
-/// Opens the connection and its stream within `limit`.
+/// Opens the connection, for whose first sign there is `limit`, and its stream.
 async fn open_client(
     addr: &str,
     identity: &Identity,
     options: &Options,
     limit: Duration,
 ) -> Result<(Connection, FrameWriter, FrameReader), ConnectError> {
-    let deadline = Instant::now() + limit;
     let (_, connection) = Endpoint::dial(addr, identity, options, Role::Controller, limit).await?;
     let addr = connection.remote_addr();
-    match timeout_at(deadline, greet_server(&connection)).await {
+    let after = options.handshake_timeout;
+    match timeout(after, greet_server(&connection)).await {
         Ok(Ok((writer, reader))) => Ok((connection, writer, reader)),
         Ok(Err(lost)) => Err(ConnectError::from_lost(addr, lost)),
-        Err(_) => Err(ConnectError::NoAnswer { addr, after: limit, refused: false }),
+        Err(_) => Err(ConnectError::Unfinished { addr, after }),
     }
 }
 

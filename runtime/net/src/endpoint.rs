@@ -10,7 +10,8 @@ use quinn::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn::{ConnectionId, ConnectionIdGenerator, TransportConfig, VarInt};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::CertificateDer;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::addr::{BindError, ResolveError, resolve};
 use crate::config::{
@@ -19,8 +20,8 @@ use crate::config::{
 use crate::connection::Connection;
 use crate::identity::{Identity, Role};
 use crate::lost::{Lost, code};
-use crate::probe;
-use crate::socket::Socket;
+use crate::probe::{self, Deaf};
+use crate::socket::{Ears, Socket};
 
 /// How long to wait before asking again whether something listens on this machine's port.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
@@ -44,6 +45,8 @@ pub enum ConnectError {
     Unreachable { addr: SocketAddr, detail: String },
     /// Nobody answered. `refused`: the machine is there, and nothing listens on the port.
     NoAnswer { addr: SocketAddr, after: Duration, refused: bool },
+    /// Somebody answers there, and no connection came of it in time.
+    Unfinished { addr: SocketAddr, after: Duration },
     /// The other side holds another cluster key. Both sides' public keys are shown, as far as
     /// they are known.
     WrongKey { addr: SocketAddr, expected: String, shown: Option<String> },
@@ -75,8 +78,13 @@ impl fmt::Display for ConnectError {
             ),
             ConnectError::NoAnswer { addr, after, refused: false } => write!(
                 f,
-                "no answer from {addr} within {after:?}: check the address, and that UDP passes \
-                 the firewalls between"
+                "no answer from {addr} within {after:?}: check the address, that its machine is \
+                 up, and that UDP passes the firewalls between"
+            ),
+            ConnectError::Unfinished { addr, after } => write!(
+                f,
+                "{addr} answers, and no connection came of it within {after:?}: most packets get \
+                 lost on the way, or the process there hangs"
             ),
             ConnectError::WrongKey { addr, expected, shown } => {
                 write!(f, "{addr} holds another cluster key")?;
@@ -160,6 +168,7 @@ struct Shared {
     network: Arc<TransportConfig>,
     /// The same for connections that are accepted; `None` where none are.
     serve: Option<(Arc<quinn::ServerConfig>, Arc<quinn::ServerConfig>)>,
+    ears: Ears,
 }
 
 /// Random connection ids. They must not be bound to a process's life: a process started again at
@@ -241,17 +250,18 @@ impl Endpoint {
         config.max_udp_payload_size(MAX_PAYLOAD_BYTES).map_err(tls_setting)?;
         let default = serve.as_ref().map(|(_, network)| network.as_ref().clone());
         let runtime = Arc::new(quinn::TokioRuntime);
-        let socket = Socket::new(socket, MAX_PAYLOAD_BYTES).map_err(io)?;
+        let ears = Ears::default();
+        let socket = Socket::new(socket, MAX_PAYLOAD_BYTES, ears.clone()).map_err(io)?;
         let quic = quinn::Endpoint::new_with_abstract_socket(config, default, socket, runtime)
             .map_err(io)?;
         let (identity, options) = (identity.clone(), options.clone());
-        let shared = Arc::new(Shared { identity, options, loopback, network, serve });
+        let shared = Arc::new(Shared { identity, options, loopback, network, serve, ears });
         Ok(Endpoint { quic, local, shared })
     }
 
     /// Opens a socket and from it a connection to `HOST:PORT`, which must be a `role` of the
-    /// cluster. A name with several addresses is tried at each in turn, within the one timeout;
-    /// while nothing listens there, it is tried again.
+    /// cluster, as [`connect`](Self::connect) does. A name with several addresses is tried at all
+    /// of them at once; if none will do, the one that says most is told of.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -264,16 +274,26 @@ impl Endpoint {
     ) -> Result<(Endpoint, Connection), ConnectError> {
         let deadline = Instant::now() + limit;
         let found = resolve(addr, limit).await.map_err(ConnectError::Resolve)?;
-        let mut failed = None;
-        for (index, addr) in found.iter().enumerate() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let share = left / u32::try_from(found.len() - index).unwrap_or(u32::MAX);
-            let any = Endpoint::any_for(*addr);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut attempts = JoinSet::new();
+        for addr in found {
+            let any = Endpoint::any_for(addr);
             let endpoint =
                 Endpoint::open(any, identity, options, false).map_err(ConnectError::Local)?;
-            match endpoint.connect(*addr, role, share).await {
-                Ok(connection) => return Ok((endpoint, connection)),
-                Err(error) => failed = failed.or(Some(error)),
+            attempts.spawn(async move {
+                let connected = endpoint.connect(addr, role, left).await;
+                connected.map(|connection| (endpoint, connection))
+            });
+        }
+        let mut failed: Option<ConnectError> = None;
+        while let Some(ended) = attempts.join_next().await {
+            let error = match ended {
+                Ok(Ok(connected)) => return Ok(connected),
+                Ok(Err(error)) => error,
+                Err(error) => ConnectError::Runtime(io::Error::other(error)),
+            };
+            if failed.as_ref().is_none_or(|before| error.tells() > before.tells()) {
+                failed = Some(error);
             }
         }
         let addr = addr.to_string();
@@ -295,8 +315,9 @@ impl Endpoint {
         self.local
     }
 
-    /// Connects to `addr`, which must be a `role` of the cluster, within `limit`. While nothing
-    /// listens there, it is tried again.
+    /// Connects to `addr`, which must be a `role` of the cluster. While nothing is heard from
+    /// there, it is tried again up to `limit`; once something is, the handshake may take its own
+    /// time.
     ///
     /// The other side may still refuse this one after this call: its refusal is then the
     /// connection's end.
@@ -309,29 +330,65 @@ impl Endpoint {
         role: Role,
         limit: Duration,
     ) -> Result<Connection, ConnectError> {
-        let deadline = Instant::now() + limit;
-        let local = is_loopback(addr.ip());
-        let mut refused = false;
-        while Instant::now() < deadline {
-            if local {
-                refused = probe::is_refused_now(addr).await;
-                if refused {
-                    tokio::time::sleep_until(deadline.min(Instant::now() + RETRY_PAUSE)).await;
+        let begun = Instant::now();
+        let ear = self.shared.ears.prick(addr);
+        let patience = async {
+            sleep_until(begun + limit).await;
+            while ear.has_heard() && begun.elapsed() < limit + self.shared.options.handshake_timeout
+            {
+                sleep(RETRY_PAUSE).await;
+            }
+        };
+        let mut obstacle = None;
+        tokio::select! {
+            biased;
+            done = self.persist(addr, role, &mut obstacle) => return done,
+            () = patience => {}
+        }
+        // For people: what remained of the caller's time, without its last nanoseconds.
+        let whole =
+            |time: Duration| Duration::from_millis((time.as_secs_f64() * 1e3).round() as u64);
+        Err(match obstacle {
+            Some(Deaf::NoWay(error)) => {
+                ConnectError::Unreachable { addr, detail: error.to_string() }
+            }
+            _ if ear.has_heard() => {
+                ConnectError::Unfinished { addr, after: whole(begun.elapsed()) }
+            }
+            refused => {
+                ConnectError::NoAnswer { addr, after: whole(limit), refused: refused.is_some() }
+            }
+        })
+    }
+
+    /// Tries until somebody says yes or no. `obstacle`: why nobody does, as far as is known.
+    async fn persist(
+        &self,
+        addr: SocketAddr,
+        role: Role,
+        obstacle: &mut Option<Deaf>,
+    ) -> Result<Connection, ConnectError> {
+        let near = is_loopback(addr.ip());
+        loop {
+            if near && probe::is_refused_now(addr).await {
+                *obstacle = Some(Deaf::Refused);
+                sleep(RETRY_PAUSE).await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                done = self.attempt(addr, role) => match done {
+                    Err(ConnectError::Failed { lost: Lost::Silent { .. }, .. }) => {}
+                    done => return done,
+                },
+                deaf = probe::unreachable(addr) => {
+                    *obstacle = Some(deaf);
+                    sleep(RETRY_PAUSE).await;
                     continue;
                 }
             }
-            match timeout_at(deadline, self.attempt(addr, role)).await {
-                Ok(Err(ConnectError::Failed { lost: Lost::Silent { .. }, .. })) => {}
-                Ok(done) => return done,
-                Err(_) => break,
-            }
+            *obstacle = None;
         }
-        if !refused {
-            refused = probe::is_refused_now(addr).await;
-        }
-        // For people: what remained of the caller's time, without its last nanoseconds.
-        let after = Duration::from_millis((limit.as_secs_f64() * 1e3).round() as u64);
-        Err(ConnectError::NoAnswer { addr, after, refused })
     }
 
     async fn attempt(&self, addr: SocketAddr, role: Role) -> Result<Connection, ConnectError> {
@@ -388,6 +445,17 @@ impl Endpoint {
 }
 
 impl ConnectError {
+    /// How much this error says about what is wrong.
+    fn tells(&self) -> u32 {
+        match self {
+            ConnectError::Unreachable { .. } => 0,
+            ConnectError::NoAnswer { refused: true, .. } => 1,
+            ConnectError::NoAnswer { refused: false, .. } => 2,
+            ConnectError::Unfinished { .. } => 3,
+            _ => 4,
+        }
+    }
+
     /// A connection that ended before it was of use.
     pub(crate) fn from_lost(addr: SocketAddr, lost: Lost) -> ConnectError {
         match lost {

@@ -15,6 +15,8 @@ pub(crate) mod code {
     pub const VERSION: u32 = 2;
     /// The other side broke the framing; the reason says how.
     pub const FRAMING: u32 = 3;
+    /// Nothing was heard from the other side for so many milliseconds, which are the reason.
+    pub const SILENT: u32 = 4;
 }
 
 /// TLS alerts (RFC 8446, 6.2) as QUIC reports them: 0x100 plus the alert.
@@ -37,6 +39,9 @@ pub enum Lost {
     ClosedHere { reason: String },
     /// Nothing was heard for the idle timeout: the machine, the network or the process stopped.
     Silent { idle: Duration },
+    /// The other side heard nothing from here for so long, and could still say so: the way from
+    /// here to there is broken, or this process was stopped.
+    Unheard { idle: Option<Duration> },
     /// The other side's socket is gone: its process ended without closing.
     Vanished,
     /// The other side was started again at the same address and knows nothing of the connection.
@@ -62,7 +67,21 @@ impl fmt::Display for Lost {
             }
             Lost::ClosedHere { reason } => write!(f, "closed: {reason}"),
             Lost::Silent { idle } => {
-                write!(f, "nothing heard from the other side for {idle:?}")
+                write!(
+                    f,
+                    "nothing heard from the other side for {idle:?}: its machine is down, or the \
+                     way from there to here is cut"
+                )
+            }
+            Lost::Unheard { idle } => {
+                f.write_str("the other side has heard nothing from here")?;
+                if let Some(idle) = idle {
+                    write!(f, " for {idle:?}")?;
+                }
+                f.write_str(
+                    ", and what it says arrives: the way from here to there is cut, or this \
+                     process was stopped for so long",
+                )
             }
             Lost::Vanished => f.write_str(
                 "the other side's process ended without closing the connection (killed?)",
@@ -98,6 +117,9 @@ impl Lost {
                 let reason = String::from_utf8_lossy(&close.reason).into_owned();
                 if close.error_code == VarInt::from_u32(code::VERSION) {
                     return Lost::OtherVersion { ours, theirs: reason.parse().ok() };
+                }
+                if close.error_code == VarInt::from_u32(code::SILENT) {
+                    return Lost::Unheard { idle: reason.parse().ok().map(Duration::from_millis) };
                 }
                 Lost::ClosedByPeer { reason }
             }

@@ -109,7 +109,7 @@ fn a_killed_worker_is_found_by_probe() {
     let killed = child.kill();
     let event = events.recv_timeout(LONG).unwrap();
     assert!(matches!(event, ServerEvent::Closed { lost: Lost::Vanished, .. }), "{event:?}");
-    // Three probe intervals and a margin for a busy machine; the idle timeout is 5 s.
+    // Three probe intervals and a margin for a busy machine; the idle timeout is 2 s.
     assert!(killed.elapsed() < Duration::from_millis(2500), "{:?}", killed.elapsed());
 }
 

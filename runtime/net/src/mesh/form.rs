@@ -228,7 +228,9 @@ impl Formation {
         addr: SocketAddr,
         deadline: Instant,
     ) -> Result<Link, MeshError> {
+        // A peer listens before its address is told; what it does next may take its time.
         let left = deadline.saturating_duration_since(Instant::now());
+        let left = left.min(self.shared.options.answer_timeout);
         let failed = |error| MeshError::Connect { rank, error };
         let lost = |lost| MeshError::Lost { rank, lost };
         let connection = self.endpoint.connect(addr, Role::Worker, left).await.map_err(failed)?;
