@@ -144,6 +144,24 @@ pub(crate) async fn resolve(
     Ok(found)
 }
 
+/// The addresses of `HOST:PORT`, at least one, for code that is not asynchronous. Numbers are not
+/// looked up.
+///
+/// # Errors
+/// [`ResolveError`], within `limit`.
+pub fn lookup(addr: &str, limit: Duration) -> Result<Vec<SocketAddr>, ResolveError> {
+    let failed = |error: io::Error| ResolveError::Unknown {
+        addr: addr.to_string(),
+        detail: error.to_string(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(failed)?;
+    let found = runtime.block_on(resolve(addr, limit));
+    // A name server that does not answer must not hold the caller up.
+    runtime.shutdown_background();
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

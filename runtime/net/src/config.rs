@@ -19,6 +19,10 @@ pub const PROTOCOL_VERSION: u16 = 1;
 
 const MIB: u64 = 1 << 20;
 
+/// QUIC's own idle timeout: beyond all of ours. The watch over each connection knows better, and
+/// tells the other side; this one would count time in which a process was stopped.
+const QUIC_IDLE: Duration = Duration::from_secs(2 * 3600);
+
 /// What an endpoint carries: it decides the windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
@@ -245,8 +249,7 @@ impl Tuning {
     /// The transport configuration, validated.
     pub(crate) fn transport(&self, options: &Options) -> Result<Arc<TransportConfig>, TuningError> {
         self.validate()?;
-        // The watch over the connection comes first, and tells the other side.
-        let idle = IdleTimeout::try_from(options.idle_timeout * 2)
+        let idle = IdleTimeout::try_from(QUIC_IDLE)
             .map_err(|_| TuningError("the idle timeout is too long".into()))?;
         let mut cubic = CubicConfig::default();
         cubic.initial_window(self.initial_window);

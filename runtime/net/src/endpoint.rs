@@ -21,10 +21,13 @@ use crate::connection::Connection;
 use crate::identity::{Identity, Role};
 use crate::lost::{Lost, code};
 use crate::probe::{self, Deaf};
-use crate::socket::{Ears, Socket};
+use crate::socket::{Ear, Ears, Socket};
 
 /// How long to wait before asking again whether something listens on this machine's port.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a handshake goes on of which nothing is heard.
+const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// Longest wait for a name server when a port is bound.
 const BIND_RESOLVE_LIMIT: Duration = Duration::from_secs(10);
@@ -342,7 +345,7 @@ impl Endpoint {
         let mut obstacle = None;
         tokio::select! {
             biased;
-            done = self.persist(addr, role, &mut obstacle) => return done,
+            done = self.persist(addr, role, &ear, &mut obstacle) => return done,
             () = patience => {}
         }
         // For people: what remained of the caller's time, without its last nanoseconds.
@@ -366,6 +369,7 @@ impl Endpoint {
         &self,
         addr: SocketAddr,
         role: Role,
+        ear: &Ear,
         obstacle: &mut Option<Deaf>,
     ) -> Result<Connection, ConnectError> {
         let near = is_loopback(addr.ip());
@@ -377,10 +381,8 @@ impl Endpoint {
             }
             tokio::select! {
                 biased;
-                done = self.attempt(addr, role) => match done {
-                    Err(ConnectError::Failed { lost: Lost::Silent { .. }, .. }) => {}
-                    done => return done,
-                },
+                done = self.attempt(addr, role) => return done,
+                () = unanswered(ear) => {}
                 deaf = probe::unreachable(addr) => {
                     *obstacle = Some(deaf);
                     sleep(RETRY_PAUSE).await;
@@ -441,6 +443,17 @@ impl Endpoint {
     pub fn close(&self, reason: &str) {
         let reason = crate::lost::fit_reason(reason);
         self.quic.close(VarInt::from_u32(code::CLOSED), reason.as_bytes());
+    }
+}
+
+/// Ends when a handshake is to be begun anew: its packets are sent ever more seldom, and a machine
+/// that comes up later shall find a fresh one.
+async fn unanswered(ear: &Ear) {
+    loop {
+        sleep(ATTEMPT).await;
+        if !ear.has_heard() {
+            return;
+        }
     }
 }
 

@@ -39,7 +39,7 @@ mod queue;
 mod runtime;
 mod socket;
 
-pub use addr::{BindError, ResolveError};
+pub use addr::{BindError, ResolveError, lookup};
 pub use bulk::{BULK_HEADER_BYTES, BulkDecoder, BulkEvent, BulkReceiver, BulkSender, Header};
 pub use config::{Options, PROTOCOL_VERSION, Traffic, Tuning, TuningError};
 pub use connection::{Connection, ReadError, WriteError};

@@ -234,7 +234,8 @@ pub(super) fn network(matches: &ArgMatches, job: &Job) -> Result<Network, Failur
         }
         None => ClusterKey::generate().map_err(|e| Failure::run(e.to_string()))?,
     };
-    let patience = if program::joining(matches) > 0 { PATIENCE_AFAR } else { PATIENCE_HERE };
+    let afar = program::joining(matches) > 0 || listen.is_some();
+    let patience = if afar { PATIENCE_AFAR } else { PATIENCE_HERE };
     Ok(Network { listen: listen.unwrap_or("127.0.0.1:0").to_string(), key, patience })
 }
 

@@ -14,8 +14,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a worker tries to reach its controller.
+/// How long a worker that was started here tries to reach its controller, which is there.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How long one from elsewhere waits for the first sign of its controller, unless it is told to
+/// wait: a wrong address is told of while the person who wrote it still looks.
+const ANSWER: Duration = Duration::from_millis(1500);
+/// The longest that `--wait` allows.
+const WAIT_MOST: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A worker that has lost its controller ends at the latest after this.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -43,6 +48,10 @@ fn options(command: Command) -> Command {
             "ADDR",
             "Where other workers reach this one [default: like --join]",
         ))
+        .arg(
+            args::text("wait", "TIME", "How long the controller may take to appear, as 30s or 5m")
+                .value_parser(waiting),
+        )
         .arg(started_here("slot").requires("parent"))
         .arg(started_here("parent"))
 }
@@ -54,9 +63,11 @@ fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
         Some(_) => from_parent(matches.get_one::<u32>("parent").copied())?,
         None => (key_file(matches)?, job(matches, params)?),
     };
+    let asked = matches.get_one::<Duration>("wait").copied();
+    let limit = asked.unwrap_or(if slot.is_some() { CONNECT } else { ANSWER });
     let listen = match text(matches, "listen") {
         Some(listen) => listen.to_string(),
-        None => beside(address)?,
+        None => beside(address, limit)?,
     };
     let peers = PeerSettings {
         identity: Identity::new(&key, Role::Worker),
@@ -68,8 +79,7 @@ fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     // One that was started here notices its controller's death by other signs.
     let idle_timeout = if slot.is_some() { PATIENCE_HERE } else { PATIENCE_AFAR };
     let options = Options { idle_timeout, ..Options::default() };
-    let link =
-        monarch_worker::connect(address, &identity, &options, CONNECT).map_err(unreachable)?;
+    let link = monarch_worker::connect(address, &identity, &options, limit).map_err(unreachable)?;
     CONNECTED.store(true, Ordering::Release);
     let config = Config { slot, job, peers: Some(peers), grace: Some(GRACE) };
     monarch_worker::run(link, config).map_err(|e| Failure::run(e.to_string()))
@@ -148,14 +158,33 @@ fn job(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Option<[u8; 32]>, F
     Ok(Some(job.hash))
 }
 
+/// `30s`, `5m`, `500ms`.
+fn waiting(given: &str) -> Result<Duration, String> {
+    let digits = given.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_ms = match given.get(digits.len()..) {
+        Some("ms") => 1,
+        Some("s") => 1_000,
+        Some("m" | "min") => 60_000,
+        Some("h") => 3_600_000,
+        _ => return Err("write a number and a unit, as 500ms, 30s, 5m or 1h".into()),
+    };
+    let number = digits.parse::<u64>().map_err(|_| "write a whole number, as 30s".to_string())?;
+    let wait = Duration::from_millis(number.saturating_mul(unit_ms));
+    if wait.is_zero() || wait > WAIT_MOST {
+        return Err("it must be above 0 and at most a week".into());
+    }
+    Ok(wait)
+}
+
 /// The address of this machine on the way to the controller: there its peers reach it, too.
-fn beside(controller: &str) -> Result<String, Failure> {
+fn beside(controller: &str, limit: Duration) -> Result<String, Failure> {
     let failed = |e: std::io::Error| Failure {
         code: 4,
         message: format!("the controller's address `{controller}` leads nowhere: {e}"),
     };
-    let target = std::net::ToSocketAddrs::to_socket_addrs(controller).map_err(failed)?.next();
-    let Some(target) = target else {
+    let found = monarch_net::lookup(controller, limit);
+    let found = found.map_err(|e| Failure { code: 4, message: e.to_string() })?;
+    let Some(target) = found.first() else {
         let message = format!("`{controller}` has no address");
         return Err(Failure { code: 4, message });
     };
@@ -180,7 +209,17 @@ mod tests {
     }
 
     #[test]
+    fn times_to_wait() {
+        assert_eq!(waiting("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(waiting("5m"), Ok(Duration::from_secs(300)));
+        for wrong in ["", "5", "s", "-1s", "1.5s", "0s", "9999999999999999h", "5 s", "5d", "5é"] {
+            assert!(waiting(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn the_way_to_loopback_is_loopback() {
+        let beside = |address| beside(address, CONNECT);
         assert_eq!(beside("127.0.0.1:9").ok().as_deref(), Some("127.0.0.1:0"));
         assert!(beside("no.such.host.invalid:1").is_err());
     }
