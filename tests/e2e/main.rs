@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod bits;
+mod chaos;
 mod deaths;
 mod digits;
 mod disk;

@@ -4,6 +4,7 @@
 //! the language's half to the runtime's and decides nothing that belongs to either. The binary
 //! (`src/cli/`) is a user of this crate like any other.
 
+pub mod chaos;
 pub mod engine;
 pub mod front;
 pub mod launch;

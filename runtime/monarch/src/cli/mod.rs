@@ -6,6 +6,7 @@
 
 mod args;
 mod bench;
+mod chaos;
 mod check;
 mod explain;
 mod fmt;

@@ -60,6 +60,10 @@ fn options(command: Command) -> Command {
             args::text("run-id", "ID", "Name of the run's folder [default: from the clock]")
                 .conflicts_with("resume"),
         )
+        .arg(
+            args::text("run-dir", "DIR", "Directory of this run, instead of the program's")
+                .hide(true),
+        )
         .arg(args::text("plan", "FILE", "Only if this is still the plan that was saved there"))
         .arg(args::flag("quiet", "No progress, only the summary"))
 }
@@ -149,7 +153,7 @@ fn target(matches: &ArgMatches, job: &Job) -> Result<Target, Failure> {
         Some(id) => (id.to_string(), Claim::default()),
         None => run_id::fresh(&job.plan.name, |id| job.run_dir(id)),
     };
-    let run_dir = job.run_dir(&id);
+    let run_dir = text(matches, "run-dir").map_or_else(|| job.run_dir(&id), PathBuf::from);
     if run_dir.join("job.json").exists() {
         let other = match job.has_a_directory_per_run() {
             true => "take another `--run-id`",

@@ -73,6 +73,7 @@ pub const VERBS: &[Verb] = &[
     super::test::VERB,
     super::run::VERB,
     super::sweep::VERB,
+    super::chaos::VERB,
     super::worker::VERB,
     super::key::VERB,
     super::bench::VERB,

@@ -1,0 +1,126 @@
+//! Worker processes of one run, and signals to them.
+//!
+//! They are known by a mark in their environment, which whoever starts the run sets and all that
+//! it starts inherit: also those whose parent is gone.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// The mark's variable.
+pub const MARK: &str = "MONARCH_CHAOS";
+
+/// A process that carries a mark.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    /// Its slot, for a worker that a controller started; others come after those.
+    pub slot: Option<u32>,
+    pub pid: i32,
+    pub is_worker: bool,
+}
+
+/// All living processes with this mark but the calling one.
+pub fn marked(mark: &str) -> Vec<Process> {
+    let me = std::process::id();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| u32::try_from(*pid) != Ok(me)).filter_map(|pid| look(pid, mark)).collect()
+}
+
+/// Workers of the run with this mark, those with a slot first, in its order.
+pub fn workers(mark: &str) -> Vec<Process> {
+    let mut found: Vec<Process> = marked(mark).into_iter().filter(|p| p.is_worker).collect();
+    found.sort_by_key(|p| (p.slot.is_none(), p.slot, p.pid));
+    found
+}
+
+/// None also for one that has ended: it has no environment any more.
+fn look(pid: i32, mark: &str) -> Option<Process> {
+    let wanted = format!("{MARK}={mark}");
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    if !environment.split(|b| *b == 0).any(|v| v == wanted.as_bytes()) {
+        return None;
+    }
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let args: Vec<&[u8]> = line.split(|b| *b == 0).collect();
+    let after = |name: &[u8]| args.iter().position(|a| *a == name).and_then(|i| args.get(i + 1));
+    let slot = after(b"--slot").and_then(|s| std::str::from_utf8(s).ok()?.parse().ok());
+    Some(Process { slot, pid, is_worker: args.get(1).is_some_and(|a| *a == b"worker") })
+}
+
+/// A process that can be signalled: never another one that got its number.
+#[derive(Debug)]
+pub struct Target {
+    pub process: Process,
+    handle: OwnedFd,
+}
+
+impl Target {
+    /// None when it has ended meanwhile.
+    pub fn open(process: Process, mark: &str) -> Option<Target> {
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid, 0) };
+        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: the call above has just opened it, and nobody else knows it.
+        let handle = unsafe { OwnedFd::from_raw_fd(fd) };
+        // The handle is of whoever has the number now.
+        look(process.pid, mark)?;
+        Some(Target { process, handle })
+    }
+
+    /// False when it has ended.
+    pub fn send(&self, signal: i32) -> bool {
+        let none = std::ptr::null::<libc::siginfo_t>();
+        let fd = self.handle.as_raw_fd();
+        // SAFETY: the descriptor is open, and the kernel takes no information for null.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0) == 0 }
+    }
+}
+
+/// Kills all that carry the mark, until none is left; at most for about two seconds.
+///
+/// # Errors
+/// Those that would not go.
+pub fn sweep(mark: &str) -> io::Result<()> {
+    for _ in 0..400 {
+        let left = marked(mark);
+        if left.is_empty() {
+            return Ok(());
+        }
+        for target in left.into_iter().filter_map(|p| Target::open(p, mark)) {
+            target.send(libc::SIGKILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let left: Vec<String> = marked(mark).iter().map(|p| p.pid.to_string()).collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("processes do not end: {}", left.join(", ")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn the_marked_are_found_and_swept() {
+        let mark = format!("test-{}", std::process::id());
+        let mut child = Command::new("sleep").arg("600").env(MARK, &mark).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        // The environment is there once the program is.
+        while marked(&mark).is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(marked(&mark), [Process { slot: None, pid, is_worker: false }]);
+        assert_eq!(workers(&mark), []);
+        let target = Target::open(marked(&mark).remove(0), &mark).unwrap();
+        assert!(target.send(libc::SIGSTOP));
+        let reaper = std::thread::spawn(move || child.wait());
+        sweep(&mark).unwrap();
+        reaper.join().unwrap().unwrap();
+        assert!(!target.send(libc::SIGCONT));
+        assert!(Target::open(target.process.clone(), &mark).is_none());
+    }
+}
