@@ -70,6 +70,35 @@ fn it_can_be_stopped_and_gone_on_with() {
 }
 
 #[test]
+fn a_worker_can_be_sent_away() {
+    let place = Place::with(&digits("20 epochs"));
+    let whole = engine(&place, "whole").workers(1).run(|_| Flow::Continue).expect("a run");
+    let (mut left, mut sizes, mut warned) = (Vec::new(), Vec::new(), Vec::new());
+    let run = engine(&place, "fewer").workers(3).run(|event| {
+        match event {
+            // There is no such worker.
+            RunEvent::Step(step) if step.step == 5 => return Flow::Drain(7),
+            RunEvent::Step(step) if step.step == 10 => return Flow::Drain(1),
+            // Twice is once; then the last one has to stay.
+            RunEvent::WorkerLeft { rank, .. } => {
+                left.push(*rank);
+                return Flow::Drain(if left.len() == 1 { 1 } else { 0 });
+            }
+            RunEvent::Regrouped { workers, .. } => sizes.push(*workers),
+            RunEvent::Warning { text } => warned.push(text.clone()),
+            _ => {}
+        }
+        Flow::Continue
+    });
+    let summary = run.expect("a run");
+    assert_eq!(summary.fingerprint, whole.fingerprint);
+    assert_eq!((left.as_slice(), sizes.as_slice()), (&[1, 1][..], &[2, 1][..]));
+    let says = |word: &str| warned.iter().any(|w| w.contains(word));
+    assert!(says("worker 7 is not sent away: there are 3 workers"), "{warned:?}");
+    assert!(says("it is the last one"), "{warned:?}");
+}
+
+#[test]
 fn params_and_mistakes() {
     let place = Place::with(&digits("2 steps"));
     let run = |width: u32| engine(&place, &width.to_string()).param("width", width);

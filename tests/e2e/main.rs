@@ -10,6 +10,7 @@ mod chaos;
 mod deaths;
 mod digits;
 mod disk;
+mod drain;
 mod embedded;
 mod fixtures;
 mod formatting;

@@ -6,18 +6,18 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Some thousand steps with evaluations and checkpoints between them.
-fn busy() -> String {
+pub fn busy() -> String {
     let text = swap(&digits("160 epochs"), "above = 98%", "above = 100%");
     swap(&text, "  batch = 64", "  batch = 64\n  checkpoint { every = 90 steps }")
 }
 
-fn quiet() -> Outcome {
+pub fn quiet() -> Outcome {
     Place::with(&busy()).train(&["--workers", "2"]).ok()
 }
 
 /// The record is that of the quiet run, and every loss is told of.
 #[track_caller]
-fn same(place: &Place, out: &Outcome, quiet: &Outcome, lost: usize) {
+pub fn same(place: &Place, out: &Outcome, quiet: &Outcome, lost: usize) {
     assert_eq!(out.fingerprint(), quiet.fingerprint(), "{}", out.story());
     assert_eq!(out.numbers(), quiet.numbers(), "{}", out.story());
     let told: Vec<String> = out

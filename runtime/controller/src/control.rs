@@ -11,6 +11,8 @@ pub enum ControlRequest {
     Stop,
     /// Save at the next edge of a window.
     Checkpoint,
+    /// Send the worker of this rank away: [`ControlHandle::drain`].
+    Drain { rank: u32 },
 }
 
 /// Asks things of a run; may be cloned and sent to other threads, and used before the run begins.
@@ -21,6 +23,16 @@ impl ControlHandle {
     /// Does not wait. False once the run is over.
     pub fn send(&self, request: ControlRequest) -> bool {
         self.0.send(Input::Control(request)).is_ok()
+    }
+
+    /// Sends the worker of this rank away: the others do its part from the next edge between two
+    /// steps on, with the same bits, and it is not started again. [`crate::RunEvent::WorkerLeft`]
+    /// follows, or a warning that says why it has to stay: it is the last one, or the job wants as
+    /// many.
+    ///
+    /// Does not wait. False once the run is over.
+    pub fn drain(&self, rank: u32) -> bool {
+        self.send(ControlRequest::Drain { rank })
     }
 }
 

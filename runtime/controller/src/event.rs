@@ -44,6 +44,14 @@ pub enum RunEvent {
         /// The one at hand.
         step: u64,
     },
+    /// A worker has left in good order: it was told to end, or sent away. It is not started again.
+    WorkerLeft {
+        rank: u32,
+        host: String,
+        pid: u32,
+        /// Steps done.
+        step: u64,
+    },
     /// Other members go on at this step.
     Regrouped {
         generation: u64,

@@ -331,6 +331,10 @@ impl Writer {
                 let lost = json!({ "rank": rank, "host": host, "why": why, "step": step });
                 self.line(at, "lost", lost);
             }
+            RunEvent::WorkerLeft { rank, host, pid, step } => {
+                let left = json!({ "rank": rank, "host": host, "pid": pid, "step": step });
+                self.line(at, "left", left);
+            }
             RunEvent::Regrouped { generation, step, workers, seconds } => self.line(
                 at,
                 "regrouped",

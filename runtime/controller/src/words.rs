@@ -199,6 +199,14 @@ pub(crate) fn warning(
         Warning::BadGoodbye { rank, why } => {
             format!("all work is done and saved, but worker {rank} did not say goodbye: {why}")
         }
+        Warning::LastLeaves { worker: w, left: 0 } => {
+            format!("{} was told to end, and nobody else is left", worker(*w))
+        }
+        Warning::LastLeaves { worker: w, left } => format!(
+            "{} was told to end, and the {left} others may not go on alone (`worker.lost`)",
+            worker(*w)
+        ),
+        Warning::NotDrained { rank, why } => format!("worker {rank} is not sent away: {why}"),
         Warning::Stopping { step } => {
             format!("saving, then stopping after step {step}; once more to stop at once")
         }

@@ -17,6 +17,8 @@ pub enum Flow {
     Continue,
     /// Save a checkpoint and end in good order.
     Stop,
+    /// Go on without the worker of this rank, with the same bits.
+    Drain(u32),
 }
 
 /// Why there is no result.
@@ -139,11 +141,15 @@ impl Engine {
         let (config, _claim) = self.config(job)?;
         let (handle, inbox) = control();
         let mut stopped = false;
-        let mut observer = |event: &RunEvent| {
-            if on_event(event) == Flow::Stop && !stopped {
+        let mut observer = |event: &RunEvent| match on_event(event) {
+            Flow::Stop if !stopped => {
                 stopped = true;
                 handle.send(ControlRequest::Stop);
             }
+            Flow::Drain(rank) => {
+                handle.drain(rank);
+            }
+            Flow::Stop | Flow::Continue => {}
         };
         let observer: &mut dyn Observer = &mut observer;
         let mut launcher = Threads { count: self.workers };

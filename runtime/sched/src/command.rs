@@ -17,6 +17,8 @@ pub enum Command {
     Replace { slot: u32 },
     /// End this worker: it is not counted on any more.
     Evict { worker: WorkerId, why: String },
+    /// The others go on at `step` without this worker: let it leave.
+    Release { worker: WorkerId, step: u64 },
     /// All are ready; steps begin. Fingerprint of the weights before the first one.
     Started { fingerprint: String },
     /// Send to all: run until `until` (exclusive), with what is due.
@@ -115,6 +117,10 @@ pub enum Warning {
     SaveFailed { step: u64, why: String },
     /// A worker did not take its leave although all of its work was done.
     BadGoodbye { rank: u32, why: String },
+    /// A worker was told to end, and too few would be left: the run is saved and ends.
+    LastLeaves { worker: WorkerId, left: u32 },
+    /// A worker cannot be sent away.
+    NotDrained { rank: u32, why: String },
     /// The first interrupt: the run is to be saved at this step and then to stop.
     Stopping { step: u64 },
 }

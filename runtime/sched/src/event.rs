@@ -75,6 +75,14 @@ pub enum Event {
         slot: u32,
         exit: Exit,
     },
+    /// The worker was told to end, and asks for its release.
+    Leaving {
+        worker: WorkerId,
+    },
+    /// The embedding program sends this worker away.
+    Drain {
+        rank: u32,
+    },
     /// Time has passed.
     Tick,
     /// Ctrl-C or SIGTERM: the first saves and stops, the second stops now.

@@ -15,6 +15,7 @@
 
 mod command;
 mod config;
+mod drain;
 mod event;
 mod fault;
 mod ranks;

@@ -4,6 +4,7 @@
 //! step at most, since a step ends with all of them; the furthest one's edge is where the next
 //! generation begins, and those behind it receive its weights. Nothing is asked of the dead.
 
+use crate::drain::Parted;
 use crate::fault::Fault;
 use crate::scheduler::{Phase, Scheduler};
 use crate::{Cause, Command, Event, Exit, Failure, Forming, Joined, Warning, WorkerId, ranks};
@@ -260,10 +261,14 @@ impl Scheduler {
             let (worker, slot, end) = (member.worker, member.slot, end.clone());
             self.gone.push(Gone { at_ns: now_ns, rank, worker, slot, end, step });
         }
-        self.workers = left;
+        let base = halted.iter().filter(|(w, _)| !dead.contains_key(w)).filter_map(|h| *h.1).max();
+        let holds: Vec<WorkerId> =
+            halted.iter().filter(|h| base.is_some() && *h.1 == base).map(|h| *h.0).collect();
+        let at = base.unwrap_or(self.config.first_step);
+        let Parted { stay, ends } = self.part(now_ns, at, left, &holds);
+        self.workers = stay;
         self.workers.append(&mut self.reserve);
         self.workers.truncate(self.config.shards as usize);
-        let base = halted.iter().filter(|(w, _)| !dead.contains_key(w)).filter_map(|h| *h.1).max();
         let too_few = (self.workers.len() as u32) < self.config.recovery.least.max(1);
         // Weights that have seen steps, and are gone with all who held them.
         let nothing_left = base.is_none() && self.begun && !self.at_beginning();
@@ -284,6 +289,9 @@ impl Scheduler {
             return self.reject(0, reject);
         }
         self.form(now_ns, base, &holders);
+        if ends {
+            self.interrupt(now_ns);
+        }
     }
 
     fn form(&mut self, now_ns: u64, base: u64, holders: &[(WorkerId, bool)]) {
@@ -372,9 +380,14 @@ impl Scheduler {
         self.reserve.len() < before
     }
 
-    /// Newcomers take their places when all that was asked for is done.
+    /// Newcomers wait for their places, or members for their leave.
+    pub(crate) fn members_change(&self) -> bool {
+        !self.reserve.is_empty() || (!self.leaving.is_empty() && !self.run.is_ending())
+    }
+
+    /// Members change when all that was asked for is done.
     pub(crate) fn admit(&mut self, now_ns: u64) {
-        if !self.reserve.is_empty() && self.run.at_rest() {
+        if self.members_change() && self.run.at_rest() {
             self.halt(now_ns, None);
         }
     }

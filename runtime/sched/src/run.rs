@@ -129,6 +129,11 @@ impl Run {
         self.end
     }
 
+    /// Somebody or something has asked for the end.
+    pub fn is_ending(&self) -> bool {
+        self.end != End::Natural
+    }
+
     /// Edge at which the run ends.
     pub fn end_step(&self) -> u64 {
         match self.end {

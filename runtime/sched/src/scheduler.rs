@@ -27,6 +27,8 @@ pub struct Scheduler {
     pub(crate) workers: Vec<Joined>,
     /// Came while the run was under way; they take their places with the next generation.
     pub(crate) reserve: Vec<Joined>,
+    /// Members that leave on purpose, and since when they wait for it.
+    pub(crate) leaving: BTreeMap<WorkerId, u64>,
     /// Number of times that the members have changed.
     pub(crate) generation: u64,
     /// Weights may have seen a step.
@@ -78,6 +80,7 @@ impl Scheduler {
             heard_ns: now_ns,
             workers: Vec::new(),
             reserve: Vec::new(),
+            leaving: BTreeMap::new(),
             generation: 0,
             begun: false,
             gone: Vec::new(),
@@ -112,6 +115,7 @@ impl Scheduler {
         let done = self.run.done();
         self.take(now_ns, event);
         self.check_halting(now_ns);
+        self.check_leaving(now_ns);
         self.check_deadlines(now_ns);
         self.tell_of_losses(now_ns);
         if self.run.done() > done {
@@ -121,11 +125,11 @@ impl Scheduler {
             self.check_end(now_ns);
         }
         if matches!(self.phase, Phase::Running) {
-            if self.reserve.is_empty() {
+            if self.members_change() {
+                self.admit(now_ns);
+            } else {
                 self.run.advance(&mut self.out);
                 self.check_end(now_ns);
-            } else {
-                self.admit(now_ns);
             }
         }
         std::mem::take(&mut self.out)
@@ -155,6 +159,8 @@ impl Scheduler {
             Event::Committed { step, error } => self.run.committed(step, error, &mut self.out),
             Event::SaveRefused { step, why } => self.run.refused(step, why, &mut self.out),
             Event::Broken { what } => self.fail(Cause::Controller { what }),
+            Event::Leaving { worker } => self.leaving(now_ns, worker),
+            Event::Drain { rank } => self.drain(now_ns, rank),
             Event::Interrupt => self.interrupt(now_ns),
             Event::Stop => self.stop(),
             Event::Checkpoint => self.run.ask_to_save(),

@@ -44,6 +44,8 @@ pub enum ToWorker {
     Halt { generation: u64 },
     /// A place in a new generation, for a worker that has had its `Start`. Answered like it.
     Form(Form),
+    /// The others go on without this worker: leave in good order.
+    Release,
 }
 
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
@@ -135,6 +137,9 @@ pub enum FromWorker {
     Finished(Finished),
     Failed(Failure),
     Halted(Halted),
+    /// It was told to end: it asks to be let go at the next edge between two steps. Answered by
+    /// `Release`, or by the end of the run, which it then sees to the end.
+    Leaving,
 }
 
 /// The answer to `Halt`: nothing of the generation before follows it.

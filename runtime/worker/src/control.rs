@@ -1,6 +1,7 @@
 //! The thread that reads the control link, and what it has read.
 
 use crate::WorkerError;
+use crate::leave::Leave;
 use crate::link::{ControlLink, Outlet, Received};
 use crate::protocol::{End, Halting, Next, Order, Protocol, Trouble};
 use monarch_collective::Stop;
@@ -28,6 +29,8 @@ struct State {
     protocol: Protocol<Box<Start>>,
     /// Ends the waits of the generation at hand.
     stop: Stop,
+    /// `Hello` is sent.
+    introduced: bool,
     /// The run is over: the reader may leave.
     over: bool,
 }
@@ -37,6 +40,7 @@ impl Orders {
     pub(crate) fn listen(
         link: ControlLink,
         grace: Option<Duration>,
+        leave: Leave,
     ) -> Result<(Orders, Outlet, JoinHandle<()>), WorkerError> {
         let (outlet, mut receive) = link.split();
         let shared = Arc::new(Shared { state: Mutex::default(), came: Condvar::new() });
@@ -45,6 +49,9 @@ impl Orders {
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
         let spawned = thread.spawn(move || {
             while reader.listens() {
+                if leave.take_wish(reader.is_introduced()) {
+                    pongs.send(FromWorker::Leaving);
+                }
                 match receive(SLICE) {
                     Received::Nothing => {}
                     Received::Message(message) => reader.take(*message, &pongs),
@@ -58,6 +65,15 @@ impl Orders {
         });
         let thread = spawned.map_err(|e| WorkerError::setup("start the control thread", e))?;
         Ok((orders, outlet, thread))
+    }
+
+    /// From now on the controller knows who this is.
+    pub(crate) fn introduced(&self) {
+        self.lock().introduced = true;
+    }
+
+    fn is_introduced(&self) -> bool {
+        self.lock().introduced
     }
 
     /// Until the run is over, or told to end. A failure of our own must be told first.
@@ -91,6 +107,7 @@ impl Orders {
             ToWorker::Form(form) => protocol.place(form),
             ToWorker::Window(window) => protocol.window(window),
             ToWorker::Finish => protocol.finish(),
+            ToWorker::Release => protocol.close(End::Released),
         });
     }
 
@@ -121,6 +138,7 @@ impl Orders {
             Some(End::Closed(why)) => Err(WorkerError::LinkClosed { why }),
             Some(End::Aborted(why)) => Err(WorkerError::Aborted { why }),
             Some(End::Refused(why)) => Err(WorkerError::Refused { why }),
+            Some(End::Released) => Err(WorkerError::Released),
             Some(End::Nonsense(what)) => Err(WorkerError::Protocol { what }),
         }
     }

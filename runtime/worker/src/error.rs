@@ -13,6 +13,8 @@ pub enum WorkerError {
     Aborted { why: String },
     /// Members change: the work at hand is dropped.
     Halted,
+    /// The others go on without this worker.
+    Released,
     /// The controller does not want this worker.
     Refused { why: String },
     /// A message that makes no sense at this point.
@@ -63,6 +65,7 @@ impl WorkerError {
             WorkerError::LinkClosed { .. }
             | WorkerError::Aborted { .. }
             | WorkerError::Halted
+            | WorkerError::Released
             | WorkerError::Refused { .. } => return None,
             WorkerError::Protocol { what } => (None, "control".into(), what.clone(), None, None),
             WorkerError::Setup { task, message, span } => {
@@ -93,6 +96,7 @@ impl fmt::Display for WorkerError {
             }
             WorkerError::Aborted { why } => write!(f, "the controller ended the run: {why}"),
             WorkerError::Halted => f.write_str("the members of the run change"),
+            WorkerError::Released => f.write_str("the others go on without this worker"),
             WorkerError::Refused { why } => write!(f, "the controller refused this worker: {why}"),
             WorkerError::Protocol { what } => f.write_str(what),
             WorkerError::Setup { task, message, .. } => write!(f, "{task}: {message}"),

@@ -15,6 +15,7 @@ mod crew;
 mod engine;
 mod error;
 mod evaluate;
+mod leave;
 mod link;
 mod model;
 mod peers;
@@ -31,8 +32,9 @@ mod trace;
 mod update;
 
 pub use error::WorkerError;
+pub use leave::Leave;
 pub use link::{ControlLink, Received};
 pub use model::initial_weights;
 pub use peers::PeerSettings;
 pub use remote::connect;
-pub use run::{Config, run};
+pub use run::{Config, Parting, run};

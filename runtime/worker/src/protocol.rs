@@ -23,6 +23,8 @@ pub enum End {
     Refused(String),
     /// The controller said what makes no sense.
     Nonsense(String),
+    /// The others go on without it.
+    Released,
 }
 
 /// The work at hand is to be dropped: members change.

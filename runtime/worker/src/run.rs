@@ -4,6 +4,7 @@ use crate::WorkerError;
 use crate::comm::Comm;
 use crate::control::Orders;
 use crate::crew::Crew;
+use crate::leave::Leave;
 use crate::link::{ControlLink, Outlet};
 use crate::peers::{Listening, PeerSettings};
 use crate::protocol::{Next, Order};
@@ -30,15 +31,30 @@ pub struct Config {
     /// End the process when a run that was told to stop has not ended by then. None for a worker
     /// that is a thread.
     pub grace: Option<Duration>,
+    /// Asks for its release while it works.
+    pub leave: Leave,
 }
 
-/// Works for the controller at the other end of `link` until it says `Finish`.
+/// How a worker's part in a run ended in good order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// With the run.
+    Finished,
+    /// The others go on without it.
+    Released,
+}
+
+/// Works for the controller at the other end of `link` until it says `Finish` or `Release`.
 ///
 /// # Errors
 /// Why the run ended early; the controller has been told, if it can be.
-pub fn run(link: ControlLink, config: Config) -> Result<(), WorkerError> {
-    let (orders, outlet, reader) = Orders::listen(link, config.grace)?;
-    let result = drive(&orders, &outlet, config);
+pub fn run(link: ControlLink, config: Config) -> Result<Parting, WorkerError> {
+    let (orders, outlet, reader) = Orders::listen(link, config.grace, config.leave.clone())?;
+    let result = match drive(&orders, &outlet, config) {
+        Ok(()) => Ok(Parting::Finished),
+        Err(WorkerError::Released) => Ok(Parting::Released),
+        Err(error) => Err(error),
+    };
     orders.over();
     drop(outlet);
     // It leaves within its slice; then the link closes, after all that was sent.
@@ -53,6 +69,7 @@ fn drive(orders: &Orders, outlet: &Outlet, config: Config) -> Result<(), WorkerE
     let mut listening = listen(Duration::ZERO).map_err(tell)?;
     let address = listening.as_ref().map_or_else(String::new, |l| l.address.clone());
     outlet.send(FromWorker::Hello(hello(&config, address)));
+    orders.introduced();
     let (job, mut form) = orders.start().and_then(|start| Job::open(*start)).map_err(tell)?;
     let mut held = None;
     loop {

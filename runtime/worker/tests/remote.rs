@@ -6,7 +6,7 @@ use common::plan::{plan, write_data};
 use common::window;
 use monarch_net::{ClusterKey, ControlServer, Identity, Options, Role, ServerEvent};
 use monarch_wire::*;
-use monarch_worker::{Config, ControlLink, Received, WorkerError, connect, run};
+use monarch_worker::{Config, ControlLink, Parting, Received, WorkerError, connect, run};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ struct Line {
     server: ControlServer,
     events: Receiver<ServerEvent>,
     id: monarch_net::ConnId,
-    worker: std::thread::JoinHandle<Result<(), WorkerError>>,
+    worker: std::thread::JoinHandle<Result<Parting, WorkerError>>,
 }
 
 fn line() -> Line {

@@ -8,6 +8,7 @@ impl EventLoop<'_> {
             Command::Refuse { worker, why } => self.refuse(worker, &why),
             Command::Start { placements, deal, links } => {
                 self.joined_ns = self.now_ns();
+                self.merge.regroup(placements.len() as u32);
                 let (base, holders) = (self.config.first_step(), vec![false; placements.len()]);
                 self.form(Forming { generation: 0, base, placements, deal, holders, links });
             }
@@ -24,6 +25,7 @@ impl EventLoop<'_> {
             }
             Command::Replace { slot } => self.replace(slot),
             Command::Evict { worker, why } => self.evict(worker, &why),
+            Command::Release { worker, step } => self.release(worker, step),
             Command::Started { fingerprint } => self.all_ready(fingerprint),
             Command::Window { until, due } => self.window(until, due),
             Command::Step(numbers) => self.step(numbers),

@@ -46,6 +46,7 @@ impl EventLoop<'_> {
             Input::Control(ControlRequest::Interrupt) => self.feed(Event::Interrupt),
             Input::Control(ControlRequest::Stop) => self.feed(Event::Stop),
             Input::Control(ControlRequest::Checkpoint) => self.feed(Event::Checkpoint),
+            Input::Control(ControlRequest::Drain { rank }) => self.feed(Event::Drain { rank }),
             Input::Saved(saved) => self.saved(saved),
             Input::ChildEnded => self.look_at_children(),
         }
@@ -102,6 +103,7 @@ impl EventLoop<'_> {
                     lost_peer: f.lost_peer,
                 },
             },
+            FromWorker::Leaving => Event::Leaving { worker },
             FromWorker::Pong(_) => return,
         };
         self.feed(event);

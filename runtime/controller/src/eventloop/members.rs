@@ -108,6 +108,18 @@ impl EventLoop<'_> {
         self.links.close(worker, why);
     }
 
+    /// Lets a worker leave that the others do not need any more.
+    pub(super) fn release(&mut self, worker: WorkerId, step: u64) {
+        self.tell_all(&[worker], &ToWorker::Release);
+        let Some(info) = self.workers.get_mut(&worker) else { return };
+        info.is_told_of = true;
+        // One that never had a place is missed by nobody.
+        if let (Some(rank), Some(hello)) = (info.rank, info.hello.as_ref()) {
+            let (host, pid) = (hello.host.clone(), hello.pid);
+            self.emit(RunEvent::WorkerLeft { rank, host, pid, step });
+        }
+    }
+
     pub(super) fn worker_lost(
         &mut self,
         rank: u32,

@@ -69,7 +69,9 @@ fn live(
             }
             ToWorker::Refused { why } => return why,
             ToWorker::Abort { why } => return why,
-            ToWorker::Halt { .. } | ToWorker::Form(_) => return "its members change".into(),
+            ToWorker::Halt { .. } | ToWorker::Form(_) | ToWorker::Release => {
+                return "its members change".into();
+            }
         }
     }
 }

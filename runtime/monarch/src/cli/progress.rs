@@ -128,6 +128,12 @@ impl Observer for Progress {
             RunEvent::WorkerLost { rank, host, why, step } => {
                 self.say(&format!("worker {rank} on {host} is lost in step {step}: {why}"));
             }
+            RunEvent::WorkerLeft { rank, host, pid, step } => {
+                self.say(&format!(
+                    "worker {rank} on {host} (process {pid}) has left after step {step}, as it was \
+                     told"
+                ));
+            }
             RunEvent::Regrouped { step, workers, seconds, .. } => {
                 let ms = seconds * 1e3;
                 self.say(&format!("{workers} workers go on with step {step} ({ms:.0} ms)"));

@@ -317,6 +317,9 @@ fn event_json(event: &RunEvent) -> Value {
         RunEvent::WorkerLost { rank, host, why, step } => {
             json!({ "event": "lost", "rank": rank, "host": host, "why": why, "step": step })
         }
+        RunEvent::WorkerLeft { rank, host, pid, step } => {
+            json!({ "event": "left", "rank": rank, "host": host, "pid": pid, "step": step })
+        }
         RunEvent::Regrouped { generation, step, workers, seconds } => json!({
             "event": "regrouped", "generation": generation, "step": step, "workers": workers,
             "seconds": seconds,

@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM and a closed terminal become requests to the run.
 
 use monarch_controller::{ControlHandle, ControlRequest};
+use monarch_worker::Leave;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,38 @@ pub fn listen(handle: ControlHandle) -> std::io::Result<()> {
                 Stroke::Echo => continue,
             }
             handle.send(ControlRequest::Interrupt);
+        }
+    })?;
+    Ok(())
+}
+
+/// How long a worker that was told to end waits for its release: longer than a controller takes
+/// to save.
+const RELEASE: Duration = Duration::from_secs(40);
+
+/// For a worker: from now on the first signal asks the controller for its release, and the second
+/// ends the process.
+pub fn leave(leave: Leave) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let name = |n: &str| std::thread::Builder::new().name(n.into()).stack_size(64 << 10);
+    name("signals").spawn(move || {
+        let mut strokes = Strokes::default();
+        for signal in signals.forever() {
+            match strokes.take(signal, Instant::now()) {
+                Stroke::First => {}
+                Stroke::Again => std::process::exit(130),
+                Stroke::Echo => continue,
+            }
+            leave.ask();
+            super::progress::eprint_line(
+                "leaving the run after the steps at hand; once more to leave at once",
+            );
+            // Without this thread, whoever waits for this process to end has its own limit.
+            let _ = name("release").spawn(|| {
+                std::thread::sleep(RELEASE);
+                super::progress::eprint_line("the controller has not let this worker go: leaving");
+                std::process::exit(1);
+            });
         }
     })?;
     Ok(())

@@ -1,14 +1,15 @@
 //! `monarch worker --join HOST:PORT`: works for a controller.
 
+use super::progress::eprint_line;
 use super::verbs::{Group, Takes, Verb};
-use super::{Failure, args, out, text};
+use super::{Failure, args, out, signals, text};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use monarch::front;
 use monarch_check::ParamHelp;
 use monarch_controller::{PATIENCE_AFAR, PATIENCE_HERE};
 use monarch_net::{ClusterKey, ConnectError, Identity, Options, Role};
 use monarch_plan::Facts;
-use monarch_worker::{Config, PeerSettings};
+use monarch_worker::{Config, Leave, Parting, PeerSettings};
 use std::io::{BufRead, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,8 +82,19 @@ fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let options = Options { idle_timeout, ..Options::default() };
     let link = monarch_worker::connect(address, &identity, &options, limit).map_err(unreachable)?;
     CONNECTED.store(true, Ordering::Release);
-    let config = Config { slot, job, peers: Some(peers), grace: Some(GRACE) };
-    monarch_worker::run(link, config).map_err(|e| Failure::run(e.to_string()))
+    let leave = Leave::default();
+    let unheard = |e| Failure::run(format!("cannot listen to signals: {e}"));
+    // Until here nobody counts on this worker, and a signal ends it as it ends any process.
+    signals::leave(leave.clone()).map_err(unheard)?;
+    let config = Config { slot, job, peers: Some(peers), grace: Some(GRACE), leave };
+    match monarch_worker::run(link, config) {
+        Ok(Parting::Finished) => Ok(()),
+        Ok(Parting::Released) => {
+            eprint_line("this worker has left the run; the others go on without it");
+            Ok(())
+        }
+        Err(error) => Err(Failure::run(error.to_string())),
+    }
 }
 
 fn unreachable(error: ConnectError) -> Failure {

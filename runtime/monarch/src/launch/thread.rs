@@ -1,7 +1,7 @@
 //! Workers as threads of this process, for embedding programs and tests.
 
 use monarch_controller::{Child, ChildExit, Launcher, Seat};
-use monarch_worker::{ControlLink, Received, WorkerError};
+use monarch_worker::{ControlLink, Parting, Received, WorkerError};
 use std::thread::JoinHandle;
 
 /// Starts workers as threads.
@@ -37,7 +37,7 @@ impl Launcher for Threads {
 }
 
 struct WorkerThread {
-    handle: Option<JoinHandle<Result<(), WorkerError>>>,
+    handle: Option<JoinHandle<Result<Parting, WorkerError>>>,
     exit: Option<ChildExit>,
 }
 
@@ -47,7 +47,7 @@ impl Child for WorkerThread {
             && let Some(handle) = self.handle.take()
         {
             let (text, clean) = match handle.join() {
-                Ok(Ok(())) => ("its thread ended".to_string(), true),
+                Ok(Ok(_)) => ("its thread ended".to_string(), true),
                 Ok(Err(error)) => (error.to_string(), false),
                 Err(panic) => (format!("panicked: {}", words(panic.as_ref())), false),
             };

@@ -5,6 +5,8 @@ use super::*;
 impl Scheduler {
     pub(crate) fn interrupt(&mut self, now_ns: u64) {
         let running = self.is_running();
+        // All stay until it is saved.
+        self.leaving.clear();
         if running && self.interrupted_ns.is_none() {
             self.interrupted_ns = Some(now_ns);
             let step = self.run.ask_to_stop(true).unwrap_or(self.run.end_step());

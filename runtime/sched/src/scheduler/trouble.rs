@@ -52,6 +52,9 @@ impl Scheduler {
     pub(crate) fn exited(&mut self, now_ns: u64, slot: u32, exit: Exit) {
         if matches!(self.phase, Phase::Gathering) {
             self.workers.retain(|w| w.slot != Some(slot));
+            if self.is_closed(slot) {
+                return;
+            }
             // By a signal: not for a reason of its own.
             if !(exit.by_signal && self.replace(slot)) {
                 self.fail(Cause::NeverJoined { slot, exit });

@@ -17,6 +17,8 @@ pub struct Plan {
     pub freezes: bool,
     /// Workers that come by themselves.
     pub guests: u32,
+    /// Workers that are told to end.
+    pub leaves: u32,
     /// Whoever starts in this slot dies before its first step, after the first time.
     pub cursed: Option<u32>,
     /// One worker reports a failure of its own at this step.
@@ -26,7 +28,8 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Plan {
         let config = config(2, 40);
-        Plan { config, faults: 0, freezes: false, guests: 0, cursed: None, fails_at: None }
+        let (cursed, fails_at) = (None, None);
+        Plan { config, faults: 0, freezes: false, guests: 0, leaves: 0, cursed, fails_at }
     }
 }
 
@@ -48,6 +51,8 @@ pub struct Record {
     pub killed_under_way: u32,
     pub told: u32,
     pub started: u32,
+    /// Workers let go.
+    pub released: u32,
     pub given_up: Vec<u32>,
     pub all_died: bool,
 }
@@ -95,6 +100,7 @@ pub struct Elastic {
     actions: u64,
     faults_left: u32,
     guests_left: u32,
+    leaves_left: u32,
     cursed_lives: u32,
     record: Option<Outcome>,
     steps: Vec<u64>,
@@ -104,6 +110,7 @@ pub struct Elastic {
     lost: u64,
     told: u32,
     started: u32,
+    released: u32,
     given_up: Vec<u32>,
 }
 
@@ -119,6 +126,7 @@ impl Elastic {
             random: Seeded(seed),
             faults_left: plan.faults,
             guests_left: plan.guests,
+            leaves_left: plan.leaves,
             cursed_lives: 0,
             scheduler,
             workers: BTreeMap::new(),
@@ -136,6 +144,7 @@ impl Elastic {
             lost: 0,
             told: 0,
             started: 0,
+            released: 0,
             given_up: Vec::new(),
             plan,
         };
@@ -207,6 +216,7 @@ impl Elastic {
             killed_under_way: self.killed_under_way,
             told: self.told,
             started: self.started,
+            released: self.released,
             given_up: self.given_up,
             all_died: self.workers.values().all(|w| w.gone || w.frozen || w.state.is_none()),
         }
@@ -220,6 +230,13 @@ impl Elastic {
         if trouble == 1 && self.guests_left > 0 {
             self.guests_left -= 1;
             self.arrive(None);
+        }
+        if trouble == 2 && self.leaves_left > 0 {
+            self.leaves_left -= 1;
+            let living = self.living();
+            let worker = living[self.below(living.len())];
+            let outbox = &mut self.workers.get_mut(&worker).expect("known").outbox;
+            outbox.push_back(Event::Leaving { worker });
         }
         let ids: Vec<WorkerId> = self.workers.keys().copied().collect();
         let busy =
@@ -526,6 +543,16 @@ impl Elastic {
                     "seed {seed}: {worker:?} is not lost, or told of"
                 );
                 self.told += 1;
+            }
+            Command::Release { worker, .. } => {
+                self.released += 1;
+                let leaver = self.workers.get_mut(&worker).expect("known");
+                leaver.gone = true;
+                leaver.outbox.push_back(Event::Lost { worker, why: "goodbye".into() });
+                if let Some(slot) = leaver.slot {
+                    let exit = Exit { text: "left".into(), by_signal: false, clean: true };
+                    self.exits.push(Event::Exited { slot, exit });
+                }
             }
             Command::Warn(Warning::GivenUp { slot, .. }) => self.given_up.push(slot),
             Command::Finish => {

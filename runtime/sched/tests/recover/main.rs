@@ -93,6 +93,37 @@ fn guests_may_come_at_any_moment() {
     }
 }
 
+/// Workers are told to end, and others die and come, at any moment: none of it is in the record.
+#[test]
+fn workers_may_leave_at_any_moment() {
+    let (mut released, mut saved) = (0, 0);
+    for seed in 0..SEEDS {
+        let mut plan = plan(seed, 1 + (seed % 5) as u32);
+        plan.faults = (seed % 2) as u32;
+        plan.leaves = 1 + (seed % 4) as u32;
+        plan.guests = (seed % 3) as u32;
+        let (steps, evals, fingerprint) = quiet(&Plan { guests: 0, leaves: 0, ..plan.clone() });
+        let end = Elastic::new(plan, seed).run();
+        released += end.released;
+        let done = end.steps.len();
+        assert_eq!(end.steps, steps[..done], "seed {seed}");
+        match end.outcome.ended {
+            Ended::Completed => {
+                assert_eq!((end.steps, end.evals), (steps, evals), "seed {seed}");
+                assert_eq!(end.outcome.fingerprint, Some(fingerprint), "seed {seed}");
+            }
+            // Nobody was left: all that was done is in a checkpoint.
+            Ended::Interrupted { saved: all } => {
+                assert!(all || done == 0, "seed {seed}");
+                assert_eq!(end.outcome.checkpoint.unwrap_or(0), done as u64, "seed {seed}");
+                saved += u32::from(all);
+            }
+            ended => assert!(end.all_died, "seed {seed}: {ended:?}"),
+        }
+    }
+    assert!(released > SEEDS as u32 && saved > SEEDS as u32 / 20, "{released} {saved}");
+}
+
 #[test]
 fn a_worker_that_never_stays_is_given_up() {
     let mut given_up = 0;

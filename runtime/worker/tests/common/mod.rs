@@ -38,7 +38,7 @@ impl Rank {
             Err(RecvTimeoutError::Disconnected) => Received::Closed("hung up".into()),
         };
         let link = ControlLink::new(send, receive);
-        let thread = Some(std::thread::spawn(move || run(link, config)));
+        let thread = Some(std::thread::spawn(move || run(link, config).map(|_| ())));
         let Ok(FromWorker::Hello(hello)) = from.recv_timeout(Duration::from_secs(10)) else {
             panic!("a worker begins with `Hello`");
         };
