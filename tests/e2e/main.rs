@@ -18,6 +18,7 @@ mod images;
 mod kept;
 mod lora;
 mod machines;
+mod nan;
 mod plans;
 mod recover;
 mod resume;

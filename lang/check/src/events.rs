@@ -259,7 +259,7 @@ pub const RESPONSES: &[CallDoc] = &[
     call(
         "rollback",
         &[arg("by", Takes::Checkpoints, Some("1 checkpoint"))],
-        "Goes back to an earlier checkpoint.",
+        "Goes back to an earlier checkpoint, and on with the batches that are next.",
     ),
     call("stop", &[], "Saves a checkpoint if it can, and ends the run."),
 ];

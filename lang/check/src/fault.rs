@@ -9,7 +9,7 @@ use crate::settings::Settings;
 use crate::train::Pace;
 use crate::typed::GivenArgs;
 use monarch_diagnostic::Diagnostic;
-use monarch_graph::Span;
+use monarch_graph::{CheckpointPolicy, Every, Span};
 use monarch_syntax::ast::{Arg, BinaryOp, Expr, ExprKind};
 
 impl<'a> Checker<'a> {
@@ -19,6 +19,7 @@ impl<'a> Checker<'a> {
         file: u32,
         given: &Settings<'a>,
         pace: Option<Pace>,
+        checkpoint: Option<&CheckpointPolicy>,
     ) -> Option<Vec<Fault>> {
         let Some(block) = given.blocks.get("fault").copied() else { return Some(Vec::new()) };
         let own = self.settings(&FAULT, block.body.as_ref());
@@ -33,18 +34,20 @@ impl<'a> Checker<'a> {
             self.remember(&format!("train.fault.{}", kind.name()), expr);
         }
         for fault in out.iter().flatten() {
-            self.fault_gate(fault);
+            self.fault_gate(fault, checkpoint);
         }
         out
     }
 
     /// What a run does of it: lost workers are replaced, and until then, or if none comes, the
-    /// others go on without them.
-    fn fault_gate(&mut self, fault: &Fault) {
+    /// others go on without them; updates that are not finite are left out, or undone with all
+    /// since the last checkpoint.
+    fn fault_gate(&mut self, fault: &Fault, checkpoint: Option<&CheckpointPolicy>) {
         let stops = fault.chain == [Response::Stop];
         let carried_out = match fault.kind {
             FaultKind::WorkerLost => stops || fault.shrinks().is_some(),
             FaultKind::Collective => stops,
+            FaultKind::LossNan => return self.nan_gate(fault, checkpoint),
             _ => false,
         };
         if carried_out {
@@ -61,6 +64,28 @@ impl<'a> Checker<'a> {
             _ => "take it out: it only changes what follows that fault".to_owned(),
         };
         self.not_run_yet(fault.span, &format!("this answer to `{name}`"), &help);
+    }
+
+    /// Which checkpoint is the last one must not be the clock's choice: other weights would follow
+    /// on another machine.
+    fn nan_gate(&mut self, fault: &Fault, checkpoint: Option<&CheckpointPolicy>) {
+        let by = |r: &Response| match r {
+            Response::Rollback { by } => Some(*by),
+            _ => None,
+        };
+        let Some(by) = fault.chain.iter().find_map(by) else { return };
+        if by > 1 {
+            let what = format!("a rollback by {by} checkpoints");
+            self.not_run_yet(
+                fault.span,
+                &what,
+                "write `rollback` or `rollback(by = 1 checkpoint)`",
+            );
+        }
+        if let Some(CheckpointPolicy { every: Some(Every::Time(_)), also: None, .. }) = checkpoint {
+            let help = "write `every = 500 steps` in `checkpoint`, or add `also = 500 steps`";
+            self.not_run_yet(fault.span, "a rollback to checkpoints of the clock", help);
+        }
     }
 
     fn fault(

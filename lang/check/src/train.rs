@@ -87,7 +87,7 @@ impl<'a> Checker<'a> {
         let known = Known::of(evaluates, &metrics, eval.as_ref().and_then(Option::as_ref));
         let checkpoint = self.checkpoint(file, &given, &known, model, pace);
         let recorded = self.metrics(file, &given, data.as_ref(), pace);
-        let faults = self.faults(file, &given, pace);
+        let faults = self.faults(file, &given, pace, checkpoint.as_ref());
         let on = self.rules(file, &given, &known, pace);
         self.check_hook_files(&known);
         self.mark_place(place, layout.as_ref());

@@ -29,7 +29,9 @@ pub use compare::{Difference, Misshapen, compare};
 pub use file::{FileError, OwnedTensor, TensorHead, load_file_tensors, tensor_heads};
 pub use fingerprint::{Fingerprint, Fingerprinter, fingerprint};
 pub use layout::{Content, Stored, axes, layout};
-pub use manifest::{DataPosition, FileEntry, Manifest, ManifestError, TensorEntry};
-pub use read::{Checkpoint, Damage, Latest, LoadError, Skipped, latest_whole, list, open};
-pub use retain::{Best, Pruned, best_so_far, prune, remove_stale};
+pub use manifest::{Answered, DataPosition, FileEntry, Manifest, ManifestError, TensorEntry};
+pub use read::{
+    Checkpoint, Damage, Latest, LoadError, Skipped, directory, glance, latest_whole, list, open,
+};
+pub use retain::{Best, Keep, Pruned, best_so_far, last_finite, points, prune, remove_stale};
 pub use write::{About, ShardInfo, Staging, Tensor, WriteError, shard_file, write_shard};

@@ -44,11 +44,29 @@ pub struct Manifest {
     pub finite: bool,
     /// Last evaluation: `eval.loss`, `eval.accuracy`; null when not finite.
     pub metrics: BTreeMap<String, Option<f64>>,
+    /// Step of the weights that the last evaluation is of: that of the checkpoint, or an earlier one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluated: Option<u64>,
+    /// How far the answers to steps that are not finite have been tried, once one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<Answered>,
     pub optimizer: String,
     /// State kept per weight, stored as `optim.<slot>.<weight>`.
     pub slots: Vec<String>,
     pub files: Vec<FileEntry>,
     pub tensors: Vec<TensorEntry>,
+}
+
+/// How far the answers to steps that are not finite have been tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answered {
+    /// Place of the answer at hand.
+    pub answer: u32,
+    /// Times that it was given without having helped yet.
+    pub times: u64,
+    /// The step at which it has helped; null: the next that is finite.
+    pub until: Option<u64>,
 }
 
 /// The next sample to train on.
@@ -143,6 +161,8 @@ impl Manifest {
                 .iter()
                 .map(|(name, &v)| (name.clone(), Some(v).filter(|v| v.is_finite())))
                 .collect(),
+            evaluated: about.evaluated.filter(|_| !about.metrics.is_empty()),
+            answered: about.answered,
             optimizer: about.optimizer.clone(),
             slots: about.slots.clone(),
             files: Vec::new(),

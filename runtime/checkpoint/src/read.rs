@@ -134,6 +134,11 @@ pub(crate) fn dir_name(step: u64) -> String {
     format!("step-{step:09}")
 }
 
+/// Where the checkpoint of this step lies in `root`, if it is there.
+pub fn directory(root: &Path, step: u64) -> PathBuf {
+    root.join(dir_name(step))
+}
+
 /// The step in a directory's name, if it is one that [`dir_name`] writes.
 pub(crate) fn step_of(name: &str) -> Option<u64> {
     let step: u64 = name.strip_prefix("step-")?.parse().ok()?;
@@ -197,7 +202,7 @@ pub fn open(dir: &Path) -> Result<Checkpoint, Damage> {
 }
 
 /// The manifest of a directory whose files exist in the right sizes; hashes are not verified.
-pub(crate) fn glance(dir: &Path) -> Result<Manifest, Damage> {
+pub fn glance(dir: &Path) -> Result<Manifest, Damage> {
     let path = dir.join(manifest::FILE_NAME);
     let text = match read_limited(&path, manifest::MAX_BYTES) {
         Ok(text) => text,

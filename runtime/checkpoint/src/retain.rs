@@ -1,7 +1,7 @@
 //! Which checkpoints stay.
 
 use crate::read::{self, LoadError, Skipped};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,9 +23,13 @@ impl Best {
         }
     }
 
-    /// Greater is better.
+    /// Greater is better. None for weights that no evaluation has seen, though one of earlier
+    /// weights is on record.
     fn rank(&self, manifest: &crate::Manifest) -> Option<f64> {
-        self.value(manifest).map(|v| if self.smallest { -v } else { v })
+        let own = manifest.evaluated.is_none_or(|step| step == manifest.step);
+        self.value(manifest)
+            .filter(|_| own || self.metric == "loss")
+            .map(|v| if self.smallest { -v } else { v })
     }
 }
 
@@ -37,6 +41,33 @@ pub fn best_so_far(root: &Path, best: &Best, step: u64) -> Option<f64> {
     let ranked = manifests.filter_map(|m| best.rank(&m));
     let top = ranked.max_by(f64::total_cmp)?;
     Some(if best.smallest { -top } else { top })
+}
+
+/// Steps of the whole checkpoints in `root` up to `step`, and whether they are finite. Files are
+/// not read.
+pub fn points(root: &Path, step: u64) -> BTreeMap<u64, bool> {
+    let found = read::list(root).unwrap_or_default();
+    let earlier = found.into_iter().filter(|(s, _)| *s <= step);
+    earlier.filter_map(|(s, path)| Some((s, read::glance(&path).ok()?.finite))).collect()
+}
+
+/// The newest whole checkpoint in `root` whose numbers are all finite, and its step.
+pub fn last_finite(root: &Path) -> Option<(u64, PathBuf)> {
+    let found = read::list(root).ok()?;
+    found.into_iter().rev().find(|(_, path)| read::glance(path).is_ok_and(|m| m.finite))
+}
+
+/// Which checkpoints stay beside the newest one and the last finite one.
+#[derive(Clone, Copy, Default)]
+pub struct Keep<'a> {
+    /// So many of the newest.
+    pub newest: u64,
+    /// The best; the first of equals.
+    pub best: Option<&'a Best>,
+    /// Those after a multiple of so many steps.
+    pub also: Option<u64>,
+    /// The last finite one of these steps: what a run may have to go back to.
+    pub point: Option<&'a dyn Fn(u64) -> bool>,
 }
 
 /// What was done.
@@ -51,18 +82,13 @@ pub struct Pruned {
     pub failed: Vec<(PathBuf, io::Error)>,
 }
 
-/// Deletes all whole checkpoints in `root` but the newest `keep`, the newest, the last finite one,
-/// the best (when asked for; the first of equals: later ones may only repeat its evaluation) and
-/// those after a multiple of `also` steps. With `keep` 0 just those stay.
+/// Deletes all whole checkpoints in `root` but the newest, the last finite one, and what `keep` asks
+/// for.
 ///
 /// Wholeness is judged by manifest and sizes, without reading every file again; one that is not
 /// whole is left for a person to look at.
-pub fn prune(
-    root: &Path,
-    keep: u64,
-    best: Option<&Best>,
-    also: Option<u64>,
-) -> Result<Pruned, LoadError> {
+pub fn prune(root: &Path, keep: Keep<'_>) -> Result<Pruned, LoadError> {
+    let Keep { newest, best, also, point } = keep;
     let mut pruned = Pruned::default();
     let mut whole = Vec::new();
     for (step, path) in read::list(root)? {
@@ -71,10 +97,13 @@ pub fn prune(
             Err(why) => pruned.damaged.push(Skipped { path, why }),
         }
     }
-    let newest = keep.max(1);
+    let newest = newest.max(1);
     let mut stay: BTreeSet<u64> =
         whole.iter().rev().map(|w| w.0).take(newest.try_into().unwrap_or(usize::MAX)).collect();
     stay.extend(whole.iter().rev().find(|w| w.2.finite).map(|w| w.0));
+    if let Some(point) = point {
+        stay.extend(whole.iter().rev().find(|w| w.2.finite && point(w.0)).map(|w| w.0));
+    }
     if let Some(best) = best {
         let ranked = whole.iter().filter_map(|w| Some((best.rank(&w.2)?, w.0)));
         stay.extend(ranked.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))).map(|b| b.1));

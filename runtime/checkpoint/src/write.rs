@@ -1,7 +1,7 @@
 //! Writing: a temporary directory, shards by each rank, then a manifest and a rename.
 
 use crate::file::{HashingFile, TensorFile, each_block, header};
-use crate::manifest::{self, DataPosition, FileEntry, Manifest, TensorEntry};
+use crate::manifest::{self, Answered, DataPosition, FileEntry, Manifest, TensorEntry};
 use crate::{Fingerprint, read, retain};
 use monarch_graph::Plan;
 use monarch_graph::hex;
@@ -48,6 +48,9 @@ pub struct About {
     pub fingerprint: Fingerprint,
     pub loss: Option<f64>,
     pub metrics: BTreeMap<String, f64>,
+    /// Step of the weights that `metrics` are of.
+    pub evaluated: Option<u64>,
+    pub answered: Option<Answered>,
     pub optimizer: String,
     pub slots: Vec<String>,
 }
@@ -76,6 +79,8 @@ impl About {
             fingerprint,
             loss: None,
             metrics: BTreeMap::new(),
+            evaluated: None,
+            answered: None,
             optimizer: optimizer.to_string(),
             slots: kind.slots().iter().map(|s| s.to_string()).collect(),
         }
@@ -336,6 +341,8 @@ pub(crate) mod tests {
             fingerprint: Fingerprint(0x1234_5678_9abc_def0),
             loss: Some(0.1 + 0.2),
             metrics: BTreeMap::from([("eval.loss".into(), 0.7), ("eval.bad".into(), f64::NAN)]),
+            evaluated: Some(step),
+            answered: None,
             optimizer: "adamw".into(),
             slots: vec!["exp_avg".into(), "exp_avg_sq".into()],
         }

@@ -1,9 +1,9 @@
 //! Checkpoints written, damaged in every way, found and loaded.
 
 use monarch_checkpoint::{
-    About, Best, Checkpoint, Damage, DataPosition, FileError, Fingerprint, Latest, LoadError,
-    Staging, Tensor, WriteError, best_so_far, compare, latest_whole, list, load_file_tensors,
-    prune, remove_stale, shard_file, tensor_heads, write_shard,
+    About, Best, Checkpoint, Damage, DataPosition, FileError, Fingerprint, Keep, Latest, LoadError,
+    Staging, Tensor, WriteError, best_so_far, compare, last_finite, latest_whole, list,
+    load_file_tensors, points, prune, remove_stale, shard_file, tensor_heads, write_shard,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,6 +23,8 @@ fn about(step: u64) -> About {
         fingerprint: Fingerprint(step),
         loss: Some(1.0 / step as f64),
         metrics: BTreeMap::new(),
+        evaluated: None,
+        answered: None,
         optimizer: "sgd".into(),
         slots: vec!["momentum".into()],
     }
@@ -277,7 +279,7 @@ fn kept(root: &Path, keep: u64, best: Option<&Best>) -> Vec<u64> {
 }
 
 fn kept_also(root: &Path, keep: u64, best: Option<&Best>, also: Option<u64>) -> Vec<u64> {
-    prune(root, keep, best, also).unwrap();
+    prune(root, Keep { newest: keep, best, also, point: None }).unwrap();
     list(root).unwrap().into_iter().map(|(s, _)| s).collect()
 }
 
@@ -323,6 +325,44 @@ fn retention_keeps_the_best_and_the_milestones() {
     assert_eq!(best_so_far(root, &most, 300), Some(0.6));
     assert_eq!(kept_also(root, 1, Some(&best), Some(100)), [100, 150, 200, 300, 350]);
     assert_eq!(kept_also(root, 1, Some(&best), None), [150, 350]);
+}
+
+/// What a run may have to go back to is neither the newest nor the last finite one.
+#[test]
+fn retention_keeps_the_way_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    for step in [90, 100, 110, 125, 200] {
+        let mut about = about(step);
+        // The weights after 200 steps are not finite: nobody goes back to them.
+        about.loss = Some(if step == 200 { f64::NAN } else { 1.0 });
+        save(root, &about).unwrap();
+    }
+    let found: Vec<_> = points(root, 125).into_iter().collect();
+    assert_eq!(found, [(90, true), (100, true), (110, true), (125, true)]);
+    assert_eq!(points(root, 200).get(&200), Some(&false));
+    let point = |step: u64| step.is_multiple_of(100);
+    prune(root, Keep { newest: 0, point: Some(&point), ..Keep::default() }).unwrap();
+    assert_eq!(list(root).unwrap().into_iter().map(|l| l.0).collect::<Vec<_>>(), [100, 125, 200]);
+    assert_eq!(last_finite(root).map(|f| f.0), Some(125));
+}
+
+/// A checkpoint between two evaluations carries the numbers of weights that are not its own.
+#[test]
+fn only_weights_that_were_evaluated_are_the_best() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    // The evaluation of step 20 was the best; no checkpoint holds its weights.
+    for (step, evaluated, accuracy) in [(10, 10, 0.8), (25, 20, 0.9), (40, 40, 0.7), (50, 40, 0.7)]
+    {
+        let mut about = about(step);
+        about.metrics.insert("eval.accuracy".into(), accuracy);
+        about.evaluated = Some(evaluated);
+        save(root, &about).unwrap();
+    }
+    let best = Best { metric: "eval.accuracy".into(), smallest: false };
+    assert_eq!(best_so_far(root, &best, 50), Some(0.8));
+    assert_eq!(kept(root, 1, Some(&best)), [10, 50]);
 }
 
 #[test]

@@ -37,6 +37,8 @@ fn save(root: &Path) -> PathBuf {
         fingerprint: Fingerprint(0),
         loss: None,
         metrics: BTreeMap::new(),
+        evaluated: None,
+        answered: None,
         optimizer: "sgd".into(),
         slots: vec!["momentum".into()],
     };

@@ -1,6 +1,6 @@
 use monarch_graph::Plan;
 use monarch_net::ClusterKey;
-use monarch_sched::{Config, Recovery, Timeouts, Transport};
+use monarch_sched::{Answer, Config, Recovery, Timeouts, Transport};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub struct RunConfig {
     pub trace_steps: Vec<u64>,
     /// What follows the loss of a worker.
     pub recovery: Recovery,
+    /// What follows when loss or gradients are not finite, one after the other; then the run ends.
+    pub answers: Vec<Answer>,
     pub timeouts: Timeouts,
     /// Save the weights when the run ends.
     pub save_at_end: bool,
@@ -83,6 +85,7 @@ impl RunConfig {
             resume: None,
             trace_steps: Vec::new(),
             recovery: Recovery::default(),
+            answers: Vec::new(),
             timeouts: Timeouts::default(),
             save_at_end: true,
             sources: Vec::new(),
@@ -98,6 +101,7 @@ impl RunConfig {
             first_step: self.first_step(),
             save_at_end: self.save_at_end,
             recovery: self.recovery,
+            answers: self.answers.clone(),
             timeouts: self.timeouts,
             ..Config::of(&self.plan, self.workers)
         }

@@ -30,6 +30,8 @@ pub enum RunEvent {
     /// All workers are ready; steps begin.
     Started(StartedEvent),
     Step(StepEvent),
+    /// Loss or gradients of a step are not finite: its update is not made.
+    NotFinite(NotFiniteEvent),
     Evaluated(EvalEvent),
     CheckpointSaved(CheckpointEvent),
     /// Something a person should know; the run goes on.
@@ -95,6 +97,20 @@ pub struct WorkerEvent {
     pub isa: String,
 }
 
+/// A step whose loss or gradients are not finite.
+#[derive(Clone, Debug)]
+pub struct NotFiniteEvent {
+    pub step: u64,
+    /// What is not finite, and where it comes from: worker, shard, samples, line of the job.
+    pub what: String,
+    /// The shard that is to blame, if one is.
+    pub shard: Option<u32>,
+    /// `skip`, `rollback`, `stop`.
+    pub answer: &'static str,
+    /// The same in words.
+    pub follows: String,
+}
+
 /// One step, seen by all workers together.
 #[derive(Clone, Debug)]
 pub struct StepEvent {
@@ -107,6 +123,8 @@ pub struct StepEvent {
     pub loss: f64,
     pub grad_norm: f64,
     pub lr: f64,
+    /// Loss and gradients are numbers, and the update was made.
+    pub finite: bool,
     /// Duration on the slowest worker.
     pub seconds: f64,
     pub samples_per_second: f64,

@@ -1,6 +1,7 @@
 mod deeds;
 mod inputs;
 mod members;
+mod nan;
 mod saves;
 
 use crate::children::Children;
@@ -16,7 +17,7 @@ use crate::words;
 use monarch_net::ServerEvent;
 use monarch_sched::{
     Command, Due, DueKind, EvalNumbers, Event, Failure, Forming, Joined, Outcome, Scheduler,
-    StepNumbers, Warning, WorkerId,
+    Source, StepNumbers, Warning, WorkerId,
 };
 use monarch_wire::{FromWorker, Halted, Hello, Ready, ToWorker, Window, WireError, decode};
 use saves::Save;
@@ -89,6 +90,8 @@ pub(crate) struct EventLoop<'a> {
     backlog: VecDeque<Input>,
     later: VecDeque<Event>,
     pub outcome: Option<Outcome>,
+    /// What is said of the step that is not finite and ends the run.
+    pub not_finite: Option<String>,
 }
 
 /// The parts that are made before the loop.
@@ -105,12 +108,15 @@ pub(crate) struct Parts<'a> {
     pub run_dir: PathBuf,
     pub address: Option<SocketAddr>,
     pub probe: Option<Probe>,
+    /// The last evaluation before this run, by the steps of its weights.
+    pub evaluated: BTreeMap<u64, BTreeMap<String, f64>>,
 }
 
 impl<'a> EventLoop<'a> {
     pub fn new(parts: Parts<'a>) -> EventLoop<'a> {
         let Parts { config, observer, recorder, inbox, scheduler, .. } = parts;
-        let Parts { links, children, saver, started, run_dir, address, probe, .. } = parts;
+        let Parts { links, children, saver, started, run_dir, address, probe, evaluated, .. } =
+            parts;
         EventLoop {
             config,
             observer,
@@ -128,7 +134,7 @@ impl<'a> EventLoop<'a> {
             merge: Merge::new(config.workers),
             metrics: config.resume.as_ref().map(|r| r.metrics.clone()).unwrap_or_default(),
             best: BTreeMap::new(),
-            evaluated: config.resume.iter().map(|r| (r.step, r.metrics.clone())).collect(),
+            evaluated,
             checkpoint: config.resume.as_ref().map(|r| (r.directory.clone(), r.step)),
             saved_fingerprint: None,
             save: None,
@@ -141,6 +147,7 @@ impl<'a> EventLoop<'a> {
             backlog: VecDeque::new(),
             later: VecDeque::new(),
             outcome: None,
+            not_finite: None,
         }
     }
 

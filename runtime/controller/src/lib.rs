@@ -35,6 +35,6 @@ pub use event::{
 };
 pub use link::{Door, LinkClosed, WorkerEnd};
 pub use measure::{Measured, measure};
-pub use monarch_sched::{ConfigError, Recovery, Timeouts, Transport};
+pub use monarch_sched::{Answer, ConfigError, Recovery, Timeouts, Transport};
 pub use run::run;
 pub use summary::{Logs, RunError, Summary, Why};

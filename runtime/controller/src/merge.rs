@@ -1,6 +1,6 @@
 use crate::event::StepEvent;
 use monarch_sched::{StepNumbers, Times};
-use monarch_wire::{Phases, StepReport, TraceSpan};
+use monarch_wire::{NotFinite, Phases, StepReport, TraceSpan};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Keeps the workers' reports of a step until all agree on it, and adds up what they say.
@@ -14,6 +14,8 @@ pub(crate) struct Merge {
     wait_ns: u64,
     /// Losses of the last steps: a checkpoint is committed some steps after the one it holds.
     losses: VecDeque<(u64, f64)>,
+    /// By step and rank: what was said of numbers that are not finite.
+    troubles: BTreeMap<u64, BTreeMap<u32, NotFinite>>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +58,11 @@ impl Merge {
             lr: report.lr,
             total_ns: report.phases.total_ns,
             times: times(&report.phases),
+            finite: report.trouble.is_none(),
         };
+        if let Some(trouble) = report.trouble {
+            self.troubles.entry(report.step).or_default().insert(rank, trouble);
+        }
         if let Some(slot) = parts.get_mut(rank as usize) {
             *slot = Some(Part { phases: report.phases, spans: report.spans });
         }
@@ -75,9 +81,17 @@ impl Merge {
         if self.losses.len() == LOSSES {
             self.losses.pop_front();
         }
-        self.losses.push_back((numbers.step, numbers.loss));
+        if numbers.finite {
+            self.losses.push_back((numbers.step, numbers.loss));
+        }
         let (phases, spans) = parts.into_iter().map(|p| (p.phases, p.spans)).unzip();
         Merged { phases, spans }
+    }
+
+    /// What the ranks said of a step that is not finite; of earlier ones nobody asks any more.
+    pub fn troubles(&mut self, step: u64) -> BTreeMap<u32, NotFinite> {
+        self.troubles = self.troubles.split_off(&step);
+        self.troubles.get(&step).cloned().unwrap_or_default()
     }
 
     /// Loss of the step, if it was among the last ones.
@@ -121,6 +135,7 @@ pub(crate) fn step_event(
         loss: numbers.loss,
         grad_norm: numbers.grad_norm,
         lr: numbers.lr,
+        finite: numbers.finite,
         seconds,
         samples_per_second: rate(numbers.samples),
         tokens_per_second: tokens_per_sample.map(|t| rate(numbers.samples * t)),

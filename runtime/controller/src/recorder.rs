@@ -326,6 +326,14 @@ impl Writer {
                     "seconds": number(saved.seconds),
                 }),
             ),
+            RunEvent::NotFinite(e) => self.line(
+                at,
+                "not_finite",
+                json!({
+                    "step": e.step, "what": e.what, "shard": e.shard, "answer": e.answer,
+                    "follows": e.follows,
+                }),
+            ),
             RunEvent::Warning { text } => self.line(at, "warning", json!({ "text": text })),
             RunEvent::WorkerLost { rank, host, why, step } => {
                 let lost = json!({ "rank": rank, "host": host, "why": why, "step": step });

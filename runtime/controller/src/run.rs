@@ -10,7 +10,8 @@ use crate::saver::Saver;
 use crate::summary::{Logs, RunError, Summary, Why};
 use crate::words::{self, Named};
 use monarch_net::{ControlServer, Identity, Options, Role};
-use monarch_sched::{Cause, Ended, Outcome, Scheduler};
+use monarch_sched::{Cause, Config, Ended, Outcome, Scheduler, Tried};
+use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -51,14 +52,16 @@ pub(crate) fn carry_out(
         let found = monarch_checkpoint::best_so_far(&config.run_dir, &best, resume.step);
         scheduling.saves.best_so_far = found;
     }
-    let scheduler = Scheduler::new(scheduling, 0).map_err(|e| RunError::new(2, e.to_string()))?;
+    let evaluated = before(config, &mut scheduling);
+    let scheduler =
+        Scheduler::new(scheduling.clone(), 0).map_err(|e| RunError::new(2, e.to_string()))?;
     let ControlInbox { sender, receiver } = inbox;
     let mut links = Links::new(listen(config, &sender)?);
     let address = links.server.as_ref().map(|s| s.local_addr());
     let near = address.map(from_here);
     let place = Place::prepare(&config.run_dir)?;
     let run_dir = place.path.clone();
-    let saver = Saver::start(&config.plan, run_dir.clone(), sender.clone())
+    let saver = Saver::start(&config.plan, &scheduling, run_dir.clone(), sender.clone())
         .map_err(|e| RunError::new(1, format!("cannot start a thread: {e}")))?;
     let recorder = match probe {
         None => Recorder::new(config, &run_dir),
@@ -88,6 +91,7 @@ pub(crate) fn carry_out(
         run_dir,
         address,
         probe,
+        evaluated,
     };
     let mut events = EventLoop::new(parts);
     if let Some(address) = address {
@@ -100,6 +104,20 @@ pub(crate) fn carry_out(
         place.leave();
     }
     result
+}
+
+/// What the checkpoint that the run goes on from says of the steps before it.
+fn before(config: &RunConfig, scheduling: &mut Config) -> BTreeMap<u64, BTreeMap<String, f64>> {
+    let Some(resume) = &config.resume else { return BTreeMap::new() };
+    let manifest = monarch_checkpoint::glance(&resume.directory).ok();
+    if let Some(a) = manifest.as_ref().and_then(|m| m.answered) {
+        scheduling.tried = Tried { answer: a.answer, times: a.times, until: a.until };
+    }
+    scheduling.points = monarch_checkpoint::points(&config.run_dir, resume.step);
+    let points = std::mem::take(&mut scheduling.points);
+    scheduling.points = points.into_iter().filter(|(s, _)| scheduling.is_point(*s)).collect();
+    let evaluated = manifest.and_then(|m| m.evaluated).unwrap_or(resume.step);
+    BTreeMap::from([(evaluated, resume.metrics.clone())])
 }
 
 /// The address under which workers of this machine reach what listens on all of its addresses.
@@ -235,6 +253,19 @@ fn verdict(events: &mut EventLoop, outcome: &Outcome) -> (u8, Why, Option<String
             let mut message = format!("interrupted after step {}", outcome.steps);
             append_checkpoint(&mut message, events, outcome.steps);
             (130, Why::Interrupted { saved }, Some(message))
+        }
+        Ended::Failed(Cause::NotFinite { step }) => {
+            let what = events.not_finite.take();
+            let mut message = what.unwrap_or_else(|| format!("step {step} is not finite"));
+            append_checkpoint(&mut message, events, outcome.steps);
+            let at_hand = events.checkpoint.as_ref().map(|(_, step)| *step);
+            let finite = monarch_checkpoint::last_finite(&events.run_dir);
+            if let Some((step, path)) = finite.filter(|f| Some(f.0) != at_hand) {
+                let shown = path.display();
+                message
+                    .push_str(&format!("\n  the last finite checkpoint is {shown} (step {step})"));
+            }
+            (1, Why::Failed, Some(message))
         }
         Ended::Failed(cause) => {
             let rank = |r: u32| named_rank(events, r);

@@ -1,6 +1,7 @@
 use crate::link::Input;
-use monarch_checkpoint::{About, Best, ShardInfo, Staging, prune};
+use monarch_checkpoint::{About, Best, Keep, ShardInfo, Staging, prune};
 use monarch_graph::Plan;
+use monarch_sched::{Answer, Config};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
@@ -20,6 +21,8 @@ pub(crate) struct Job {
     pub staging: Staging,
     pub about: About,
     pub shards: Vec<ShardInfo>,
+    /// One whose numbers are not finite is refused.
+    pub only_finite: bool,
     /// When it was asked for.
     pub since: Instant,
 }
@@ -29,6 +32,7 @@ pub(crate) struct Job {
 pub(crate) struct Saved {
     pub step: u64,
     pub fingerprint: String,
+    pub finite: bool,
     pub result: Result<PathBuf, String>,
     pub seconds: f64,
     /// Old checkpoints that could not be removed.
@@ -36,17 +40,27 @@ pub(crate) struct Saved {
 }
 
 impl Saver {
-    pub fn start(plan: &Plan, root: PathBuf, inbox: Sender<Input>) -> std::io::Result<Saver> {
+    pub fn start(
+        plan: &Plan,
+        scheduling: &Config,
+        root: PathBuf,
+        inbox: Sender<Input>,
+    ) -> std::io::Result<Saver> {
         let axes = monarch_checkpoint::axes(&monarch_checkpoint::layout(plan, 1));
         let keep = plan.checkpoint.as_ref().map_or(KEEP, |c| c.keep);
         let also = plan.checkpoint.as_ref().and_then(|c| c.also);
         let best = best_metric(plan);
+        let goes_back = scheduling.answers.contains(&Answer::Rollback);
+        let scheduling = goes_back.then(|| scheduling.clone());
         let (jobs, queue) = channel::<Job>();
         std::thread::Builder::new().name("monarch-save".to_string()).spawn(move || {
             for job in queue {
                 let mut saved = save(job, &axes);
                 if saved.result.is_ok() {
-                    saved.complaints = tidy(&root, keep, best.as_ref(), also);
+                    let point = |step: u64| scheduling.as_ref().is_some_and(|s| s.is_point(step));
+                    let point: Option<&dyn Fn(u64) -> bool> = Some(&point);
+                    let keep = Keep { newest: keep, best: best.as_ref(), also, point };
+                    saved.complaints = tidy(&root, keep);
                 }
                 if inbox.send(Input::Saved(saved)).is_err() {
                     return;
@@ -63,15 +77,19 @@ impl Saver {
 }
 
 fn save(job: Job, axes: &BTreeMap<String, Vec<String>>) -> Saved {
-    let Job { step, staging, about, shards, since } = job;
+    let Job { step, staging, about, shards, only_finite, since } = job;
     let fingerprint = about.fingerprint.to_string();
-    let result = staging.commit(&about, &shards, axes).map_err(|e| e.to_string());
+    let finite = shards.iter().all(|s| s.finite);
+    let result = match only_finite && !finite {
+        true => Err("the weights are not finite any more".to_string()),
+        false => staging.commit(&about, &shards, axes).map_err(|e| e.to_string()),
+    };
     let seconds = since.elapsed().as_secs_f64();
-    Saved { step, fingerprint, result, seconds, complaints: Vec::new() }
+    Saved { step, fingerprint, finite, result, seconds, complaints: Vec::new() }
 }
 
-fn tidy(root: &std::path::Path, keep: u64, best: Option<&Best>, also: Option<u64>) -> Vec<String> {
-    match prune(root, keep, best, also) {
+fn tidy(root: &std::path::Path, keep: Keep<'_>) -> Vec<String> {
+    match prune(root, keep) {
         Ok(pruned) => pruned
             .failed
             .iter()

@@ -71,6 +71,7 @@ pub(crate) fn failure(
             let seconds = seconds(*waited_ns);
             format!("no word for {seconds} s after step {step} from {}", names.join(", "))
         }
+        Cause::NotFinite { step } => format!("the numbers of step {step} are not finite"),
         Cause::FinalSave { step, why } => {
             format!("the weights after step {step} could not be saved: {why}")
         }

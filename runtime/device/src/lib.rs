@@ -22,7 +22,7 @@ mod testing;
 
 pub use buffers::{Columns, Weights};
 pub use device::{Cpu, Device};
-pub use exec::{ExecError, Lane};
+pub use exec::{ExecError, Health, Lane};
 pub use fold::{add_assign, add_into};
 pub use memory::OutOfMemory;
 pub use simd::{Isa, IsaError};

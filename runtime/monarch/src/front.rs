@@ -4,7 +4,7 @@ use crate::saved::SavedPlan;
 use crate::world::Disk;
 use monarch_check::hir::FaultKind;
 use monarch_check::{Checked, ParamHelp, World, hir};
-use monarch_controller::{Recovery, RunConfig};
+use monarch_controller::{Answer, Recovery, RunConfig};
 use monarch_diagnostic::{Diagnostic, Sources, Style, render};
 use monarch_graph::Plan;
 use monarch_plan::mesh::{self, MeshReport, Wish};
@@ -309,9 +309,9 @@ impl Job {
     pub fn run_config(self, id: String, run_dir: PathBuf, workers: u32) -> RunConfig {
         let params = self.params();
         let sources = self.program.sources.iter().map(|s| s.text().to_owned()).collect();
-        let recovery = self.recovery();
+        let (recovery, answers) = (self.recovery(), self.answers());
         let config = RunConfig::new(self.plan, self.hash, id, run_dir, workers);
-        RunConfig { sources, params, recovery, ..config }
+        RunConfig { sources, params, recovery, answers, ..config }
     }
 
     /// What the program says of lost workers; the gate has refused what cannot be carried out.
@@ -326,6 +326,18 @@ impl Job {
             }
             Some(None) => Recovery { least: 0, replace: false, ..usual },
         }
+    }
+
+    /// What the program says of numbers that are not finite; the gate has refused the rest.
+    fn answers(&self) -> Vec<Answer> {
+        let faults = self.program.job.iter().flat_map(|job| &job.faults);
+        let chain = faults.filter(|f| f.kind == FaultKind::LossNan).flat_map(|f| &f.chain);
+        let answer = |response: &hir::Response| match response {
+            hir::Response::Skip { steps } => Answer::Skip { steps: *steps },
+            hir::Response::Rollback { .. } => Answer::Rollback,
+            _ => Answer::Stop,
+        };
+        chain.map(answer).collect()
     }
 
     /// Params that were given, with their values, for the records.

@@ -1,4 +1,4 @@
-use crate::{Exit, Failure, StepNumbers, WorkerId};
+use crate::{Exit, Failure, Source, StepNumbers, Tried, Verdict, WorkerId};
 
 /// What the controller is to do, in this order.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,11 +25,16 @@ pub enum Command {
     Window { until: u64, due: Vec<Due> },
     /// All ranks have reported this step and agree.
     Step(StepNumbers),
+    /// Loss or gradients of this step are not finite, and what follows. `told`: it is in the record
+    /// already.
+    NotFinite { step: u64, verdict: Verdict, told: bool },
+    /// Send to all: leave the update of this step out, and go on.
+    Skip { step: u64 },
     /// All ranks have reported this evaluation and agree.
     Evaluated(EvalNumbers),
     /// All parts of the checkpoint are written: verify, write the manifest, rename. Answered by
-    /// [`crate::Event::Committed`].
-    Commit { step: u64, fingerprint: String },
+    /// [`crate::Event::Committed`]. With `only_finite` one whose numbers are not is refused.
+    Commit { step: u64, fingerprint: String, tried: Tried, only_finite: bool },
     /// The checkpoint cannot become whole: remove what there is of it.
     Discard { step: u64, why: String },
     /// Something a person should know at once; the run goes on.
@@ -55,6 +60,7 @@ pub struct Forming {
     /// Per rank: holds weights and optimizer after `base` steps. If nobody does, all begin anew;
     /// otherwise those that do not receive them from one that does.
     pub holders: Vec<bool>,
+    pub source: Source,
     pub links: LinkPlan,
 }
 
@@ -182,6 +188,8 @@ pub enum Cause {
     Protocol { rank: u32, worker: WorkerId, what: String },
     /// No word from anyone for this long, while these ranks had work to report.
     Stalled { ranks: Vec<u32>, waited_ns: u64, step: u64 },
+    /// Loss or gradients of this step are not finite, and no answer is left.
+    NotFinite { step: u64 },
     /// The weights at the end could not be saved.
     FinalSave { step: u64, why: String },
     /// The checkpoint to go on from lies beyond the end of the job.

@@ -1,4 +1,6 @@
+use crate::{Answer, Tried};
 use monarch_graph::{Best, Every, Plan, Rule};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Which transport may carry gradients.
@@ -104,6 +106,13 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// What follows the loss of a worker.
     pub recovery: Recovery,
+    /// What follows when loss or gradients are not finite, one after the other; then the run ends.
+    pub answers: Vec<Answer>,
+    /// How far they had been tried before this run's first step.
+    pub tried: Tried,
+    /// Whole checkpoints up to the first step that the steps had asked for, and whether they are
+    /// finite.
+    pub points: BTreeMap<u64, bool>,
     pub timeouts: Timeouts,
 }
 
@@ -131,6 +140,9 @@ impl Config {
             save_at_end: true,
             rules: plan.rules.clone(),
             recovery: Recovery::default(),
+            answers: Vec::new(),
+            tried: Tried::default(),
+            points: BTreeMap::new(),
             timeouts: Timeouts::default(),
         }
     }

@@ -44,6 +44,8 @@ pub enum Event {
     /// The answer to [`crate::Command::Commit`].
     Committed {
         step: u64,
+        /// All of its numbers are.
+        finite: bool,
         error: Option<String>,
     },
     /// There is no place for the checkpoint of this step: nobody was asked to write it.
@@ -122,6 +124,8 @@ pub struct StepNumbers {
     pub total_ns: u64,
     /// What this rank was busy with.
     pub times: Times,
+    /// Loss and gradients are numbers: the update was made.
+    pub finite: bool,
 }
 
 /// A rank's own work in a step, nanoseconds, without any wait for the others.

@@ -20,6 +20,7 @@ mod event;
 mod fault;
 mod ranks;
 mod recover;
+mod rollback;
 mod run;
 mod scheduler;
 
@@ -29,4 +30,5 @@ pub use command::{
 };
 pub use config::{Config, ConfigError, EvalNames, Recovery, Saves, Timeouts, Transport};
 pub use event::{Event, Exit, Failure, Joined, StepNumbers, Times, WorkerId};
+pub use rollback::{Answer, Source, Tried, Verdict};
 pub use scheduler::Scheduler;

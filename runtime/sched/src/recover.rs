@@ -7,7 +7,9 @@
 use crate::drain::Parted;
 use crate::fault::Fault;
 use crate::scheduler::{Phase, Scheduler};
-use crate::{Cause, Command, Event, Exit, Failure, Forming, Joined, Warning, WorkerId, ranks};
+use crate::{
+    Cause, Command, Event, Exit, Failure, Forming, Joined, Source, Warning, WorkerId, ranks,
+};
 use std::collections::BTreeMap;
 
 /// In place of a number of losses: nobody is started in this slot again.
@@ -80,7 +82,7 @@ impl Scheduler {
 
     /// No step is done: the weights are where the first of them came from.
     fn at_beginning(&self) -> bool {
-        self.run.done() == self.config.first_step
+        self.run.source() != Source::Members || self.run.done() == self.config.first_step
     }
 
     /// A member that has yet to receive its weights, and cannot: missing data, too little memory.
@@ -204,7 +206,8 @@ impl Scheduler {
         if unexplained && waited_ns < times.settle_ns {
             return;
         }
-        if self.waits_for_more(waited_ns) {
+        let overdue = waited_ns >= times.stall_ns;
+        if self.waits_for_more(waited_ns) || !self.run.way_is_clear(overdue, &mut self.out) {
             return;
         }
         match std::mem::replace(&mut self.phase, Phase::Concluded) {
@@ -277,10 +280,12 @@ impl Scheduler {
             let what = "nobody holds the weights any more".to_string();
             return self.fail(cause.unwrap_or(Cause::Controller { what }));
         }
-        let holders = self
-            .workers
-            .iter()
-            .map(|w| base.is_some() && halted.get(&w.worker).copied().flatten() == base);
+        // Nobody holds what all are to go back to.
+        let source = self.run.source();
+        let base = self.run.back_to(base);
+        let held = base.is_some() && source == Source::Members;
+        let holders =
+            self.workers.iter().map(|w| held && halted.get(&w.worker).copied().flatten() == base);
         let holders: Vec<(WorkerId, bool)> =
             self.workers.iter().map(|w| w.worker).zip(holders).collect();
         let base = base.unwrap_or(self.config.first_step);
@@ -304,6 +309,7 @@ impl Scheduler {
         let forming = Forming {
             generation: self.generation,
             base,
+            source: self.run.source(),
             holders: placements.iter().map(|p| holds(p.worker)).collect(),
             placements,
             deal: ranks::deal(&self.config, &self.workers),

@@ -3,6 +3,7 @@ mod saves;
 mod window;
 
 use crate::config::Metric;
+use crate::rollback::Answers;
 use crate::{Command, Config, Due, DueKind, EvalNumbers, StepNumbers, Warning};
 use monarch_graph::{Action, Every};
 use std::collections::VecDeque;
@@ -17,13 +18,13 @@ const AHEAD_STEPS: (u64, u64) = (2, 1024);
 /// An *edge* is a number of steps done; edge `s` lies before step number `s`.
 #[derive(Debug)]
 pub(crate) struct Run {
-    config: Config,
+    pub(crate) config: Config,
     /// Edge up to which workers may go. Shrinks only when members change.
     until: u64,
     /// Steps reported by all ranks.
     done: u64,
     /// Steps in the record. More than `done` when some are done again, to the same bits.
-    recorded: u64,
+    pub(crate) recorded: u64,
     /// Per rank: the step that it reports next.
     next: Vec<u64>,
     /// Reports of steps `done..`, one slot per rank.
@@ -49,15 +50,28 @@ pub(crate) struct Run {
     best: Option<f64>,
     /// Step of that, and the best before it, until the checkpoint that it asks for is whole.
     best_before: Option<(u64, Option<f64>)>,
-    end: End,
+    pub(crate) end: End,
+    /// To steps that are not finite.
+    pub(crate) answers: Answers,
 }
 
 /// Where the run ends and why.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum End {
     Natural,
-    Rule { at: u64, rule: usize, value: f64 },
-    Asked { at: u64, interrupted: bool },
+    Rule {
+        at: u64,
+        rule: usize,
+        value: f64,
+    },
+    Asked {
+        at: u64,
+        interrupted: bool,
+    },
+    /// The step after this edge is not finite.
+    Fault {
+        at: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -113,6 +127,7 @@ impl Run {
             best: config.saves.best_so_far,
             best_before: None,
             end: End::Natural,
+            answers: Answers::new(&config),
             config,
         }
     }
@@ -138,7 +153,7 @@ impl Run {
     pub fn end_step(&self) -> u64 {
         match self.end {
             End::Natural => self.config.steps,
-            End::Rule { at, .. } | End::Asked { at, .. } => at,
+            End::Rule { at, .. } | End::Asked { at, .. } | End::Fault { at } => at,
         }
     }
 
@@ -221,6 +236,12 @@ impl Run {
             let Some(reports) = front.iter().copied().collect::<Option<Vec<_>>>() else { break };
             self.reports.pop_front();
             let Some(merged) = agree_on_step(&reports)? else { break };
+            if merged.finite {
+                self.answers.helped(merged.step);
+            } else if !self.answer(merged.step, out) {
+                self.reports.clear();
+                break;
+            }
             self.done += 1;
             self.step_ns = match self.step_ns {
                 0 => merged.total_ns.max(1),
@@ -236,7 +257,9 @@ impl Run {
             self.recorded = merged.step + 1;
             out.push(Command::Step(merged));
         }
-        self.apply_rules(Metric::Loss, merged.loss);
+        if merged.finite {
+            self.apply_rules(Metric::Loss, merged.loss);
+        }
     }
 
     pub fn evaluated(
@@ -335,7 +358,8 @@ fn agree_on_step(reports: &[StepNumbers]) -> Result<Option<StepNumbers>, Reject>
     let Some(&first) = reports.first() else { return Ok(None) };
     let same = |a: f64, b: f64| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
     let equal = |r: &StepNumbers| {
-        same(r.loss, first.loss)
+        r.finite == first.finite
+            && same(r.loss, first.loss)
             && same(r.grad_norm, first.grad_norm)
             && same(r.lr, first.lr)
             && (r.epoch, r.samples) == (first.epoch, first.samples)
@@ -345,6 +369,7 @@ fn agree_on_step(reports: &[StepNumbers]) -> Result<Option<StepNumbers>, Reject>
         agree(first.step, "loss", &say(|r| bits(r.loss)))?;
         agree(first.step, "gradient norm", &say(|r| bits(r.grad_norm)))?;
         agree(first.step, "learning rate", &say(|r| bits(r.lr)))?;
+        agree(first.step, "finiteness", &say(|r| r.finite.to_string()))?;
         agree(first.step, "epoch and samples", &say(|r| format!("{}, {}", r.epoch, r.samples)))?;
     }
     let total_ns = reports.iter().map(|r| r.total_ns).max().unwrap_or(0);

@@ -121,6 +121,9 @@ impl Scheduler {
         if self.run.done() > done {
             self.losses.retain(|_, times| *times == UNFIT);
         }
+        if matches!(self.phase, Phase::Running) && self.run.goes_back() {
+            self.halt(now_ns, None);
+        }
         if matches!(self.phase, Phase::Running) {
             self.check_end(now_ns);
         }
@@ -156,7 +159,9 @@ impl Scheduler {
             Event::Failed { worker, failure } => self.failed(now_ns, worker, failure),
             Event::Lost { worker, why } => self.lost(now_ns, worker, why),
             Event::Exited { slot, exit } => self.exited(now_ns, slot, exit),
-            Event::Committed { step, error } => self.run.committed(step, error, &mut self.out),
+            Event::Committed { step, finite, error } => {
+                self.run.committed(step, finite, error, &mut self.out);
+            }
             Event::SaveRefused { step, why } => self.run.refused(step, why, &mut self.out),
             Event::Broken { what } => self.fail(Cause::Controller { what }),
             Event::Leaving { worker } => self.leaving(now_ns, worker),

@@ -46,6 +46,8 @@ pub enum ToWorker {
     Form(Form),
     /// The others go on without this worker: leave in good order.
     Release,
+    /// Leave the update of this step out, whose numbers were reported as not finite, and go on.
+    Skip { step: u64 },
 }
 
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
@@ -80,6 +82,20 @@ pub struct Form {
     pub holders: Vec<bool>,
     /// Per shard: the rank that computes it. A rank may have none.
     pub deal: Vec<u32>,
+    /// Where weights and optimizer come from.
+    pub source: Source,
+}
+
+/// Where the weights and the optimizer of a generation come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub enum Source {
+    /// From its members, as `Form::holders` says.
+    #[default]
+    Members,
+    /// The values that the plan begins with.
+    Beginning,
+    /// This checkpoint, which is of this step.
+    Checkpoint { directory: String, step: u64 },
 }
 
 impl Form {
@@ -179,6 +195,29 @@ pub struct StepReport {
     pub phases: Phases,
     /// Filled for traced steps.
     pub spans: Vec<TraceSpan>,
+    /// Loss or gradients are not finite: no weight has changed, and the worker waits to be told
+    /// what follows.
+    pub trouble: Option<NotFinite>,
+}
+
+/// Numbers that are not finite.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct NotFinite {
+    /// Of the whole batch, equal on all ranks.
+    pub what: String,
+    pub span: Option<monarch_graph::Span>,
+    /// Where it comes from, on ranks that hold a shard which is to blame.
+    pub origin: Option<Origin>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Origin {
+    pub shard: u32,
+    /// The shard's samples: positions `first..end` in the epoch's order.
+    pub first: u64,
+    pub end: u64,
+    pub what: String,
+    pub span: Option<monarch_graph::Span>,
 }
 
 /// Where a step's time went on one worker, nanoseconds.

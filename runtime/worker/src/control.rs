@@ -106,6 +106,7 @@ impl Orders {
             ToWorker::Halt { generation } => protocol.halt(generation),
             ToWorker::Form(form) => protocol.place(form),
             ToWorker::Window(window) => protocol.window(window),
+            ToWorker::Skip { step } => protocol.skip(step),
             ToWorker::Finish => protocol.finish(),
             ToWorker::Release => protocol.close(End::Released),
         });
@@ -178,6 +179,11 @@ impl Orders {
     /// place in it.
     pub(crate) fn start(&self) -> Result<Box<Start>, WorkerError> {
         self.wait(|protocol| Ok(protocol.take_job()))
+    }
+
+    /// The update of this step cannot be made: only the controller says what follows.
+    pub(crate) fn hold(&self, step: u64) {
+        self.change(|protocol| protocol.hold(step));
     }
 
     /// Waits for what is to be done after `done` steps.

@@ -2,7 +2,7 @@
 
 use monarch_collective::Region;
 use monarch_data::{ColumnMut, Dataset, FillError, Order, Reader};
-use monarch_device::{Columns, ExecError, Isa, Lane, Weights};
+use monarch_device::{Columns, ExecError, Health, Isa, Lane, Weights};
 use monarch_graph::{Column, Count, DType, Draw, Program, Ratio, Span};
 use std::ops::Range;
 use std::sync::Arc;
@@ -109,6 +109,26 @@ impl Engine {
         weights: &Weights,
     ) -> Result<(), EngineError> {
         Ok(self.lane.run(nodes, samples, weights, &self.columns, &mut self.slab)?)
+    }
+
+    /// Runs the whole program, and says of each node whether its result is finite.
+    pub(crate) fn inspect(
+        &mut self,
+        samples: u64,
+        weights: &Weights,
+    ) -> Result<Vec<Health>, EngineError> {
+        Ok(self.lane.inspect(samples, weights, &self.columns, &mut self.slab)?)
+    }
+
+    /// Elements that a column has of each sample.
+    pub(crate) fn per_sample(&self, column: usize) -> Option<usize> {
+        self.columns.per_sample(column).filter(|n| *n > 0)
+    }
+
+    /// The sample of the data set at a position of the split.
+    pub(crate) fn row(&self, split: &str, order: Order, position: u64) -> Option<u64> {
+        let data = self.readers.first()?.dataset();
+        Some(data.sample(data.split(split)?, order, position))
     }
 
     /// Gradients of a shard without samples: zeros, like everybody's.

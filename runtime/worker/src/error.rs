@@ -23,8 +23,6 @@ pub enum WorkerError {
     Setup { task: String, message: String, span: Option<Span> },
     /// A task of a step failed.
     Task { step: u64, task: String, message: String, span: Option<Span> },
-    /// Loss or gradients are not finite.
-    NotFinite { step: u64, message: String, span: Option<Span> },
     /// Reduction with the peers failed.
     Collective { step: Option<u64>, task: String, source: CollectiveError },
     /// A bug: a thread of the worker panicked.
@@ -74,9 +72,6 @@ impl WorkerError {
             WorkerError::Task { step, task, message, span } => {
                 (Some(*step), task.clone(), message.clone(), *span, None)
             }
-            WorkerError::NotFinite { step, message, span } => {
-                (Some(*step), "update".into(), message.clone(), *span, None)
-            }
             WorkerError::Collective { step, task, source } => {
                 (*step, task.clone(), source.to_string(), None, source.lost_peer())
             }
@@ -103,7 +98,6 @@ impl fmt::Display for WorkerError {
             WorkerError::Task { step, task, message, .. } => {
                 write!(f, "step {step}, {task}: {message}")
             }
-            WorkerError::NotFinite { step, message, .. } => write!(f, "step {step}: {message}"),
             WorkerError::Collective { step: Some(step), task, source } => {
                 write!(f, "step {step}, {task}: {source}")
             }

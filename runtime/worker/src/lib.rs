@@ -18,6 +18,7 @@ mod evaluate;
 mod leave;
 mod link;
 mod model;
+mod nan;
 mod peers;
 pub mod protocol;
 mod remote;

@@ -11,6 +11,8 @@ pub enum Order {
     Due(Due),
     /// Run the next step.
     Step,
+    /// Leave the update of the step at hand out.
+    Skip,
     Finish,
 }
 
@@ -64,6 +66,9 @@ pub struct Protocol<J> {
     halt: Option<u64>,
     until: u64,
     dues: VecDeque<Due>,
+    /// A step whose update cannot be made: what follows is for the controller to say.
+    held: Option<u64>,
+    skip: Option<u64>,
     finish: bool,
     started: bool,
     end: Option<End>,
@@ -77,6 +82,8 @@ impl<J> Default for Protocol<J> {
             halt: None,
             until: 0,
             dues: VecDeque::new(),
+            held: None,
+            skip: None,
             finish: false,
             started: false,
             end: None,
@@ -98,6 +105,7 @@ impl<J> Protocol<J> {
         self.form = None;
         self.until = 0;
         self.dues.clear();
+        (self.held, self.skip) = (None, None);
         self.halt = Some(generation);
     }
 
@@ -108,6 +116,15 @@ impl<J> Protocol<J> {
     pub fn window(&mut self, window: Window) {
         self.until = self.until.max(window.until);
         self.dues.extend(window.due);
+    }
+
+    /// The update of this step cannot be made.
+    pub fn hold(&mut self, step: u64) {
+        self.held = Some(step);
+    }
+
+    pub fn skip(&mut self, step: u64) {
+        self.skip = Some(step);
     }
 
     pub fn finish(&mut self) {
@@ -168,7 +185,12 @@ impl<J> Protocol<J> {
         if self.dues.front().is_some_and(|due| due.step <= done) {
             return Ok(self.dues.pop_front().map(Order::Due));
         }
-        if self.until > done {
+        if self.held == Some(done) {
+            if self.skip == Some(done) {
+                (self.held, self.skip) = (None, None);
+                return Ok(Some(Order::Skip));
+            }
+        } else if self.until > done {
             return Ok(Some(Order::Step));
         }
         Ok(self.finish.then_some(Order::Finish))

@@ -184,7 +184,10 @@ impl Worker {
             match orders.next(*done)? {
                 Order::Step => {
                     let report = self.step(*done)?;
-                    *done += 1;
+                    match report.trouble {
+                        None => *done += 1,
+                        Some(_) => orders.hold(*done),
+                    }
                     outlet.send(FromWorker::Step(report));
                 }
                 Order::Due(Due { step, what }) => {
@@ -194,6 +197,7 @@ impl Worker {
                     }
                     self.due(what, *done, outlet)?;
                 }
+                Order::Skip => *done += 1,
                 Order::Finish => {
                     self.saver.wait()?;
                     let fingerprint = self.bench.model.fingerprint(&self.bench.plan);

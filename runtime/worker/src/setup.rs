@@ -16,8 +16,8 @@ use monarch_collective::{Fold, Layout, Settings, Stop};
 use monarch_data::Dataset;
 use monarch_device::Isa;
 use monarch_graph::{Plan, shard_range};
-use monarch_wire::{Form, Links, Ready, Start};
-use std::path::PathBuf;
+use monarch_wire::{Form, Links, Ready, Source, Start};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +85,14 @@ impl Job {
         }
         // What is here is about to be overwritten: nobody shall take it for weights until then.
         let own = held.take().map(|h| h.model);
+        match &form.source {
+            Source::Members => {}
+            Source::Beginning => return Ok(Arc::new(Model::init(&self.plan)?)),
+            Source::Checkpoint { directory, step } => {
+                let directory = Path::new(directory);
+                return Ok(Arc::new(Model::load(&self.plan, directory, *step)?));
+            }
+        }
         if form.is_shared() {
             return own.map_or_else(|| Ok(Arc::new(Model::frozen(&self.plan)?)), Ok);
         }

@@ -131,15 +131,21 @@ impl Worker {
             (Err(lane), Err(comm)) if lane.is_echo() && !comm.is_echo() => return Err(comm),
             (Err(lane), _) => return Err(lane),
         };
-        let update = Update::new(&bench, step, &reduced.scalars)?;
-        let loss = update.loss;
+        let update = Update::new(&bench, step, &reduced.scalars);
         let (sent_bytes, busy_ns) = (reduced.sent_bytes, reduced.busy_ns);
         let mut spans = Spans::new(traced, "host");
         let buckets = Arc::new(reduced.buckets);
-        let grad_norm = self.update(update, &buckets)?;
+        let made = match update {
+            Ok(update) => self.update(update, &buckets)?,
+            Err(bad) => Err(bad),
+        };
         for piece in Arc::into_inner(buckets).into_iter().flatten().flatten() {
             bench.fold.pool().give(piece);
         }
+        let (loss, grad_norm, trouble) = match made {
+            Ok((loss, norm)) => (loss, norm, None),
+            Err(bad) => (bad.loss, bad.norm, Some(self.explain(step, at, bad))),
+        };
         let ended = now_ns();
         spans.add(&bench.tasks.update, reduced_ns, ended, 0);
         let mut progress = job.lock();
@@ -162,7 +168,7 @@ impl Worker {
         };
         let lr = bench.plan.schedule.at(step);
         let (epoch, samples) = (at.epoch, at.count);
-        Ok(StepReport { step, epoch, samples, loss, grad_norm, lr, phases, spans: all })
+        Ok(StepReport { step, epoch, samples, loss, grad_norm, lr, phases, spans: all, trouble })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::setup::Bench;
 use crate::step::{flagged_shards, loss_span};
 use monarch_collective::{Piece, Scalars};
 use monarch_device::optim::{self, Step, Target};
-use monarch_graph::{Part, UpdateRule};
+use monarch_graph::{Part, Span, UpdateRule};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,20 +17,42 @@ const SHARED: usize = 1 << 18;
 /// What is known of a step once its numbers are reduced.
 pub(crate) struct Update {
     step: u64,
-    pub(crate) loss: f64,
+    loss: f64,
     denominator: f64,
+}
+
+/// Why an update cannot be made: numbers that are not finite, the same on all ranks.
+pub(crate) struct Bad {
+    pub(crate) what: String,
+    pub(crate) loss: f64,
+    pub(crate) norm: f64,
+    pub(crate) span: Option<Span>,
+    pub(crate) sink: Sink,
+}
+
+/// Where they have come to light.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sink {
+    /// In the loss of those shards whose flag is set.
+    Loss { flags: u64 },
+    /// In the gradient of this weight.
+    Gradient { weight: usize },
 }
 
 impl Update {
     /// Refuses a loss that is not finite.
-    pub(crate) fn new(bench: &Bench, step: u64, sums: &Scalars) -> Result<Update, WorkerError> {
+    pub(crate) fn new(bench: &Bench, step: u64, sums: &Scalars) -> Result<Update, Bad> {
         let (numerator, denominator) = match sums.values.first().map(Vec::as_slice) {
             Some([numerator, denominator]) => (*numerator, *denominator),
             _ => (f64::NAN, f64::NAN),
         };
         let plan = &bench.plan;
         let name = &plan.train.loss.name;
-        let bad = |message: String| WorkerError::NotFinite { step, message, span: loss_span(plan) };
+        let loss = numerator / denominator;
+        let bad = |what: String| {
+            let (norm, sink) = (f64::NAN, Sink::Loss { flags: sums.flags });
+            Bad { what, loss, norm, span: loss_span(plan), sink }
+        };
         if sums.flags != 0 {
             let shards = flagged_shards(sums.flags, plan.shards);
             return Err(bad(format!("`{name}` is not finite in shard {shards}")));
@@ -39,7 +61,6 @@ impl Update {
             let what = "the counts that it is divided by add up to 0 over the whole batch";
             return Err(bad(format!("`{name}` has no value: {what}")));
         }
-        let loss = numerator / denominator;
         if !loss.is_finite() {
             return Err(bad(format!("`{name}` is {loss} ({numerator} / {denominator})")));
         }
@@ -63,15 +84,19 @@ fn gradient<'a>(bench: &Bench, buckets: &'a Buckets, bucket: usize, part: &Part)
 }
 
 impl Worker {
-    /// Updates all weights; the norm of the whole gradient before clipping.
+    /// Updates all weights; loss, and norm of the whole gradient before clipping. Nothing is
+    /// changed when the gradient is not finite.
     pub(crate) fn update(
         &mut self,
         update: Update,
         buckets: &Arc<Buckets>,
-    ) -> Result<f64, WorkerError> {
+    ) -> Result<Result<(f64, f64), Bad>, WorkerError> {
         let bench = self.bench.clone();
         let parts = Arc::new(parts(&bench));
-        let norm = self.norm(&update, &parts, buckets)?;
+        let norm = match self.norm(&update, &parts, buckets)? {
+            Ok(norm) => norm,
+            Err(bad) => return Ok(Err(bad)),
+        };
         let clip = optim::clip_coefficient(bench.plan.optimizer.clip, norm);
         let factor = clip / update.denominator;
         let step = Step { lr: bench.plan.schedule.at(update.step), step: update.step, factor };
@@ -79,7 +104,7 @@ impl Worker {
         let jobs = jobs(&bench, &parts, buckets, &mut state);
         let threads = if bench.fold.layout().slab() < SHARED { 1 } else { self.crew.lanes() };
         apply(&bench, step, jobs, threads)?;
-        Ok(norm)
+        Ok(Ok((update.loss, norm)))
     }
 
     /// The norm of the gradient of the loss over all weights; squares are added weight by weight
@@ -89,7 +114,7 @@ impl Worker {
         update: &Update,
         parts: &Arc<Vec<(usize, Part)>>,
         buckets: &Arc<Buckets>,
-    ) -> Result<f64, WorkerError> {
+    ) -> Result<Result<f64, Bad>, WorkerError> {
         let bench = self.bench.clone();
         let squares = Arc::new(Mutex::new(vec![0.0; parts.len()]));
         let (its_bench, its_buckets, its_squares) =
@@ -107,16 +132,18 @@ impl Worker {
         let sum: f64 = squares.iter().sum();
         let norm = sum.sqrt() / update.denominator.abs();
         if norm.is_finite() {
-            return Ok(norm);
+            return Ok(Ok(norm));
         }
         let first = squares.iter().position(|s| !s.is_finite()).and_then(|i| parts.get(i));
-        let weight = first.and_then(|(_, part)| bench.plan.weights.get(part.weight.index()));
-        let message = match weight {
+        let number = first.map(|(_, part)| part.weight.index());
+        let weight = number.and_then(|i| bench.plan.weights.get(i));
+        let what = match weight {
             Some(weight) => format!("the gradient of `{}` is not finite", weight.name),
             None => format!("the norm of the gradient is {norm}"),
         };
         let span = weight.map(|w| w.span).or_else(|| loss_span(&bench.plan));
-        Err(WorkerError::NotFinite { step: update.step, message, span })
+        let sink = Sink::Gradient { weight: number.unwrap_or(usize::MAX) };
+        Ok(Err(Bad { what, loss: update.loss, norm, span, sink }))
     }
 
     /// Does `work` for every gradient, on all lanes when there is enough of it.

@@ -40,7 +40,8 @@ fn form(rank: u32, world: u32, links: &Links, holders: &[bool]) -> Form {
     let (generation, threads) = (1, 2);
     let (links, holders) = (links.clone(), holders.to_vec());
     let deal = monarch_graph::even_deal(8, world);
-    Form { generation, rank, world, threads, links, base: EDGE, holders, deal }
+    let source = Source::Members;
+    Form { generation, rank, world, threads, links, base: EDGE, holders, deal, source }
 }
 
 fn start(plan: &Plan, form: Form) -> ToWorker {

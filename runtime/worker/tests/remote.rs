@@ -74,6 +74,7 @@ fn a_run_over_quic() {
             base: 0,
             holders: vec![false],
             deal: vec![0; 8],
+            source: Source::Members,
         },
     };
     line.say(&ToWorker::Start(start));

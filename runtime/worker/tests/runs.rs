@@ -38,6 +38,8 @@ fn commit(plan: &Plan, staging: Staging, step: u64, saves: &[&SaveReport]) -> Pa
         fingerprint: saves[0].fingerprint.parse().unwrap(),
         loss: None,
         metrics: BTreeMap::new(),
+        evaluated: None,
+        answered: None,
         optimizer: "adamw".into(),
         slots: plan.optimizer.kind.slots().iter().map(|s| s.to_string()).collect(),
     };
@@ -106,14 +108,29 @@ fn nan_is_named_with_its_step_and_shard() {
             assert!(matches!(rank.hear(), Some(FromWorker::Ready(_))));
         }
         ranks.iter().for_each(|r| r.say(ToWorker::Window(window(16, &[]))));
-        for rank in &mut ranks {
+        let mut to_blame = 0;
+        for rank in &ranks {
             assert!(matches!(rank.hear(), Some(FromWorker::Step(StepReport { step: 0, .. }))));
-            let Some(FromWorker::Failed(failure)) = rank.hear() else { panic!("no failure") };
-            assert_eq!(failure.step, Some(1));
-            assert_eq!(failure.message, "`loss` is not finite in shard 3");
-            assert_eq!(failure.lost_peer, None);
-            let error = rank.join().unwrap_err();
-            assert!(matches!(error, WorkerError::NotFinite { step: 1, .. }), "{error}");
+            let Some(FromWorker::Step(step)) = rank.hear() else { panic!("no step") };
+            let trouble = step.trouble.expect("numbers that are not finite");
+            assert_eq!(trouble.what, "`loss` is not finite in shard 3");
+            if let Some(origin) = trouble.origin {
+                assert_eq!((step.step, origin.shard), (1, 3));
+                assert_eq!((origin.first, origin.end), (22, 24));
+                assert!(origin.what.contains("NaN in column `x` of sample 20"), "{}", origin.what);
+                to_blame += 1;
+            }
+        }
+        assert_eq!(to_blame, 1);
+        // Nobody goes on unasked; told to, they leave the update out.
+        ranks.iter().for_each(|r| r.say(ToWorker::Skip { step: 1 }));
+        for rank in &ranks {
+            let Some(FromWorker::Step(step)) = rank.hear() else { panic!("no step") };
+            assert_eq!((step.step, step.trouble), (2, None));
+        }
+        ranks.iter().for_each(|r| r.say(ToWorker::Abort { why: "enough".into() }));
+        for rank in &mut ranks {
+            assert!(matches!(rank.join(), Err(WorkerError::Aborted { .. })));
         }
     }
 }

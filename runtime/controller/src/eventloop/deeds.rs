@@ -10,7 +10,9 @@ impl EventLoop<'_> {
                 self.joined_ns = self.now_ns();
                 self.merge.regroup(placements.len() as u32);
                 let (base, holders) = (self.config.first_step(), vec![false; placements.len()]);
-                self.form(Forming { generation: 0, base, placements, deal, holders, links });
+                let source = Source::Members;
+                let generation = 0;
+                self.form(Forming { generation, base, placements, deal, holders, source, links });
             }
             Command::Halt { generation, workers } => {
                 self.tell_all(&workers, &ToWorker::Halt { generation });
@@ -30,7 +32,13 @@ impl EventLoop<'_> {
             Command::Window { until, due } => self.window(until, due),
             Command::Step(numbers) => self.step(numbers),
             Command::Evaluated(numbers) => self.evaluated(numbers),
-            Command::Commit { step, fingerprint } => self.commit(step, &fingerprint),
+            Command::NotFinite { step, verdict, told } => self.not_finite(step, verdict, told),
+            Command::Skip { step } => {
+                self.tell_all(&self.ranks.clone(), &ToWorker::Skip { step });
+            }
+            Command::Commit { step, fingerprint, tried, only_finite } => {
+                self.commit(step, &fingerprint, tried, only_finite);
+            }
             // Dropping the staging directory removes it.
             Command::Discard { step, .. } => drop(self.save.take_if(|s| s.step == step)),
             Command::Warn(warning) => self.warn(&warning),

@@ -2,18 +2,27 @@
 
 use super::EventLoop;
 use crate::event::RunEvent;
-use monarch_sched::{Event, Exit, Forming, LinkPlan, Placement, WorkerId};
+use monarch_sched::{Event, Exit, Forming, LinkPlan, Placement, Source, WorkerId};
 use monarch_wire::{Form, Links, Start, ToWorker};
 
 impl EventLoop<'_> {
     /// Sends every member its place; the job too, to those that have not had it.
     pub(super) fn form(&mut self, forming: Forming) {
-        let Forming { generation, base, placements, deal, holders, links } = forming;
+        let Forming { generation, base, placements, deal, holders, source, links } = forming;
         self.ranks = placements.iter().map(|p| p.worker).collect();
         for info in self.workers.values_mut() {
             info.rank = None;
         }
         let Some(links) = self.way_between(links) else { return };
+        let source = match source {
+            Source::Members => monarch_wire::Source::Members,
+            Source::Beginning => monarch_wire::Source::Beginning,
+            Source::Checkpoint(step) => {
+                let directory = monarch_checkpoint::directory(&self.run_dir, step);
+                let directory = directory.display().to_string();
+                monarch_wire::Source::Checkpoint { directory, step }
+            }
+        };
         for place in &placements {
             let form = Form {
                 generation,
@@ -24,6 +33,7 @@ impl EventLoop<'_> {
                 base,
                 holders: holders.clone(),
                 deal: deal.clone(),
+                source: source.clone(),
             };
             self.place(place, form);
         }

@@ -3,8 +3,8 @@
 use super::EventLoop;
 use crate::event::{CheckpointEvent, RunEvent};
 use crate::saver::{Job, Saved};
-use monarch_checkpoint::{About, Fingerprint, ShardInfo, Staging};
-use monarch_sched::{Event, WorkerId};
+use monarch_checkpoint::{About, Answered, Fingerprint, ShardInfo, Staging};
+use monarch_sched::{Event, Tried, WorkerId};
 use monarch_wire::SaveReport;
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ impl EventLoop<'_> {
 
     pub(super) fn saved(&mut self, saved: Saved) {
         self.committing = None;
-        let Saved { step, fingerprint, result, seconds, complaints } = saved;
+        let Saved { step, fingerprint, finite, result, seconds, complaints } = saved;
         let error = match result {
             Ok(path) => {
                 self.checkpoint = Some((path.clone(), step));
@@ -56,7 +56,7 @@ impl EventLoop<'_> {
         for text in complaints {
             self.emit(RunEvent::Warning { text });
         }
-        self.feed(Event::Committed { step, error });
+        self.feed(Event::Committed { step, finite, error });
     }
 
     /// A checkpoint that became whole after the run had been concluded.
@@ -80,9 +80,11 @@ impl EventLoop<'_> {
         }
     }
 
-    pub(super) fn commit(&mut self, step: u64, fingerprint: &str) {
+    pub(super) fn commit(&mut self, step: u64, fingerprint: &str, tried: Tried, only_finite: bool) {
         let job = match self.save.take_if(|s| s.step == step) {
-            Some(save) => self.commit_job(save, fingerprint),
+            Some(save) => {
+                self.commit_job(save, fingerprint, tried).map(|job| Job { only_finite, ..job })
+            }
             None => Err("its directory is gone".to_string()),
         };
         let sent = job.map(|job| self.saver.commit(job));
@@ -91,18 +93,22 @@ impl EventLoop<'_> {
             Ok(false) => "the thread that saves is gone".to_string(),
             Err(why) => why,
         };
-        self.later.push_back(Event::Committed { step, error: Some(error) });
+        self.later.push_back(Event::Committed { step, finite: false, error: Some(error) });
     }
 
-    fn commit_job(&self, save: Save, fingerprint: &str) -> Result<Job, String> {
+    fn commit_job(&self, save: Save, fingerprint: &str, tried: Tried) -> Result<Job, String> {
         let Save { step, staging, since, parts } = save;
         let plan = &self.config.plan;
         let fingerprint: Fingerprint = fingerprint.parse()?;
-        let metrics = self.evaluated.range(..=step).next_back().map(|(_, m)| m.clone());
+        let evaluated = self.evaluated.range(..=step).next_back();
+        let Tried { answer, times, until } = tried;
+        let answered = Answered { answer, times, until };
         let program = monarch_graph::hex(&self.config.job_hash);
         let about = About {
             loss: step.checked_sub(1).and_then(|s| self.merge.loss(s)),
-            metrics: metrics.unwrap_or_default(),
+            metrics: evaluated.map(|(_, m)| m.clone()).unwrap_or_default(),
+            evaluated: evaluated.map(|(step, _)| *step),
+            answered: (tried != Tried::default()).then_some(answered),
             ..About::of(plan, step, &program, self.config.workers, fingerprint)
         };
         let mut shards: Vec<ShardInfo> = parts
@@ -111,6 +117,6 @@ impl EventLoop<'_> {
             .map(|f| ShardInfo { file: f.name, bytes: f.bytes, sha256: f.sha256, finite: f.finite })
             .collect();
         shards.sort_by(|a, b| a.file.cmp(&b.file));
-        Ok(Job { step, staging, about, shards, since })
+        Ok(Job { step, staging, about, shards, only_finite: false, since })
     }
 }

@@ -257,6 +257,7 @@ impl Worker<'_> {
             lr: 1e-3,
             phases,
             spans: if self.start.trace.contains(&step) { vec![span] } else { Vec::new() },
+            trouble: None,
         };
         let _ = self.end.send(FromWorker::Step(report));
         self.step += 1;

@@ -58,11 +58,13 @@ fn live(
                         lr: 1.0,
                         phases: Phases { total_ns: 1_000_000, ..Phases::default() },
                         spans: Vec::new(),
+                        trouble: None,
                     }));
                     step += 1;
                 }
             }
             ToWorker::Ping(number) => say(FromWorker::Pong(number)),
+            ToWorker::Skip { .. } => step += 1,
             ToWorker::Finish => {
                 let fingerprint = print_at(plan.as_ref().unwrap(), step);
                 say(FromWorker::Finished(Finished { step, fingerprint }));

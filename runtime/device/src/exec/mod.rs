@@ -1,5 +1,6 @@
 //! Running a program for one shard: a lane is what one thread needs for it.
 
+mod health;
 mod prepare;
 mod prepare_dense;
 mod step;
@@ -11,6 +12,7 @@ use crate::kernels::reduce::sum_in_order;
 use crate::kernels::rope::Tables;
 use crate::memory::{Area, Memory, OutOfMemory, Words};
 use crate::simd::Isa;
+pub use health::Health;
 use monarch_graph::{Draw, NodeId, Program, Span};
 use prepare::Prepared;
 use std::fmt;

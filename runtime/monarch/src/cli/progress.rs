@@ -124,6 +124,9 @@ impl Observer for Progress {
             RunEvent::Started(started) => self.started(started),
             RunEvent::Step(step) => self.step(step),
             RunEvent::Evaluated(eval) => self.evaluated(eval),
+            // At the end the run itself says it.
+            RunEvent::NotFinite(e) if e.answer == "stop" => {}
+            RunEvent::NotFinite(e) => self.say(&format!("warning: {}\n  {}", e.what, e.follows)),
             RunEvent::Warning { text } => self.say(&format!("warning: {text}")),
             RunEvent::WorkerLost { rank, host, why, step } => {
                 self.say(&format!("worker {rank} on {host} is lost in step {step}: {why}"));

@@ -304,6 +304,10 @@ fn event_json(event: &RunEvent) -> Value {
             "grad_norm": s.grad_norm, "samples_per_s": s.samples_per_second,
             "tokens_per_s": s.tokens_per_second, "wait_share": s.wait_share,
         }),
+        RunEvent::NotFinite(e) => json!({
+            "event": "not_finite", "step": e.step, "what": e.what, "shard": e.shard,
+            "answer": e.answer, "follows": e.follows,
+        }),
         RunEvent::Evaluated(e) => {
             let values: serde_json::Map<String, Value> =
                 e.values.iter().map(|(n, v)| (n.clone(), json!(v))).collect();

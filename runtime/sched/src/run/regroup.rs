@@ -13,8 +13,9 @@ impl Run {
         self.reports.clear();
         self.next = vec![base; world as usize];
         self.until = base;
+        self.failed_save = self.failed_save.take().filter(|(step, _)| *step <= base);
         if base < self.done {
-            // Those who were further are gone too.
+            // Those who were further are gone too, or all go back.
             self.done = base;
             self.eval_edge = None;
             self.evals.clear();

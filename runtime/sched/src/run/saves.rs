@@ -9,6 +9,24 @@ impl Run {
         (*step == self.end_step() && self.config.save_at_end).then_some((*step, why.as_str()))
     }
 
+    /// The checkpoint that is being written.
+    pub(crate) fn saving(&self) -> Option<u64> {
+        self.save.as_ref().map(|s| s.step)
+    }
+
+    /// The run ends since a step is not finite.
+    pub(crate) fn is_faulty(&self) -> bool {
+        matches!(self.end, End::Fault { .. })
+    }
+
+    /// Members may have been about to go back to this checkpoint.
+    pub(crate) fn point_is_lost(&mut self, step: u64) {
+        if let Some(at) = self.answers.lost(&self.config, step) {
+            self.done = at;
+            self.stop_at_fault(at);
+        }
+    }
+
     /// A whole checkpoint is being put together by the controller.
     pub fn committing(&self) -> Option<u64> {
         self.save.as_ref().filter(|s| s.committing).map(|s| s.step)
@@ -77,19 +95,25 @@ impl Run {
         let prints: Vec<String> = parts.iter().map(|p| p.fingerprint.clone()).collect();
         agree(step, "fingerprint of the weights", &prints)?;
         save.committing = true;
-        out.push(Command::Commit {
-            step,
-            fingerprint: prints.into_iter().next().unwrap_or_default(),
-        });
+        let fingerprint = prints.into_iter().next().unwrap_or_default();
+        let (tried, only_finite) = (self.answers.tried(step), self.is_faulty());
+        out.push(Command::Commit { step, fingerprint, tried, only_finite });
         Ok(())
     }
 
-    pub fn committed(&mut self, step: u64, error: Option<String>, out: &mut Vec<Command>) {
+    pub fn committed(
+        &mut self,
+        step: u64,
+        finite: bool,
+        error: Option<String>,
+        out: &mut Vec<Command>,
+    ) {
         if self.committing() != Some(step) {
             return;
         }
         match error {
             None => {
+                self.answers.saved(&self.config, step, finite);
                 self.saved = Some(step);
                 self.save = None;
                 self.best_before = self.best_before.filter(|(edge, _)| *edge > step);
@@ -109,8 +133,9 @@ impl Run {
         self.save = None;
         self.forget_best(step);
         self.failed_save = Some((step, why.clone()));
+        self.point_is_lost(step);
         // At the end it is the run that fails, in these words.
-        if self.final_save_failed().is_none() {
+        if self.is_faulty() || self.final_save_failed().is_none() {
             out.push(Command::Warn(Warning::SaveFailed { step, why }));
         }
     }

@@ -17,6 +17,9 @@ impl Run {
 
     /// Opens the next window, if it is time for one.
     pub fn advance(&mut self, out: &mut Vec<Command>) {
+        if self.answers.back().is_some() {
+            return;
+        }
         let before = self.until;
         let ahead = self.ahead();
         // Extending at every report would be a message a step; half a window is early enough.
@@ -92,7 +95,7 @@ impl Run {
             return false;
         }
         let last = edge == self.end_step();
-        let asked = matches!(self.end, End::Asked { .. });
+        let asked = matches!(self.end, End::Asked { .. } | End::Fault { .. });
         let with_save = self.config.eval_after_save && !(last && asked) && self.save_asked(edge);
         (last && !asked)
             || self.eval_wanted

@@ -63,7 +63,7 @@ impl Scheduler {
         if let Some(step) = self.run.committing() {
             let seconds = waited_ns / 1_000_000_000;
             let why = format!("the disk did not answer for {seconds} s");
-            self.run.committed(step, Some(why), &mut self.out);
+            self.run.committed(step, false, Some(why), &mut self.out);
         }
     }
 }

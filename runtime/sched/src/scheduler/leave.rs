@@ -34,7 +34,7 @@ impl Scheduler {
         if !self.run.complete() {
             return;
         }
-        if let Some((step, why)) = self.run.final_save_failed() {
+        if let Some((step, why)) = self.run.final_save_failed().filter(|_| !self.run.is_faulty()) {
             let cause = Cause::FinalSave { step, why: why.to_string() };
             return self.fail(cause);
         }
@@ -77,6 +77,7 @@ impl Scheduler {
             End::Rule { rule, value, .. } => Ended::Rule { rule, value },
             End::Asked { interrupted: true, .. } => Ended::Interrupted { saved },
             End::Asked { interrupted: false, .. } => Ended::Stopped,
+            End::Fault { at } => Ended::Failed(Cause::NotFinite { step: at }),
         });
     }
 }

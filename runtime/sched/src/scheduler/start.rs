@@ -77,6 +77,7 @@ impl Scheduler {
             return self.reject(rank, reject);
         }
         self.newcomers.clear();
+        self.run.arrived();
         if self.begun {
             let (generation, step) = (self.generation, self.run.done());
             let world = self.workers.len() as u32;

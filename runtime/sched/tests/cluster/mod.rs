@@ -185,7 +185,7 @@ impl Cluster {
                         self.commits.push(step);
                     }
                     let error = bad.then(|| "No space left on device".to_string());
-                    self.tell(Event::Committed { step, error });
+                    self.tell(Event::Committed { step, finite: true, error });
                 }
             }
         }
@@ -288,6 +288,7 @@ impl Cluster {
             lr: 1e-3,
             total_ns: 100 * MS,
             times: Times::default(),
+            finite: true,
         };
         worker.outbox.push_back(Event::Step { worker: id, numbers });
     }

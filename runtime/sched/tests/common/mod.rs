@@ -33,6 +33,9 @@ pub fn config(world: u32, steps: u64) -> Config {
         saves: Default::default(),
         save_at_end: true,
         rules: Vec::new(),
+        answers: Vec::new(),
+        tried: Default::default(),
+        points: Default::default(),
         recovery: Recovery { least: 0, ..Recovery::default() },
         timeouts: Timeouts {
             join_ns: 2_000 * MS,

@@ -261,7 +261,7 @@ impl Elastic {
             _ => {
                 if let Some(step) = self.committing.take() {
                     moved = true;
-                    self.tell(Event::Committed { step, error: None });
+                    self.tell(Event::Committed { step, finite: true, error: None });
                 }
             }
         }
@@ -473,6 +473,7 @@ impl Elastic {
             lr: 1e-3,
             total_ns: 100 * MS,
             times: Times::default(),
+            finite: true,
         };
         worker.outbox.push_back(Event::Step { worker: id, numbers });
         true

@@ -131,7 +131,17 @@ impl Script {
 fn numbers(step: u64) -> StepNumbers {
     // So fast that many steps are asked for at once.
     let (epoch, samples, loss, grad_norm, lr, total_ns) = (0, 1, 1.0, 1.0, 1e-3, 1_000);
-    StepNumbers { step, epoch, samples, loss, grad_norm, lr, total_ns, times: Times::default() }
+    StepNumbers {
+        step,
+        epoch,
+        samples,
+        loss,
+        grad_norm,
+        lr,
+        total_ns,
+        times: Times::default(),
+        finite: true,
+    }
 }
 
 fn formed(said: &[Command]) -> Option<&Forming> {

@@ -123,6 +123,7 @@ impl Setup {
                     base: self.first_step,
                     holders: vec![false; self.world as usize],
                     deal: even_deal(self.plan.shards, self.world),
+                    source: Source::Members,
                 },
             }));
         }
