@@ -197,6 +197,7 @@ pub(crate) fn warning(
         Warning::SaveFailed { step, why } => {
             format!("no checkpoint of step {step}: {why}; training goes on")
         }
+        Warning::NotSaved { step, why } => format!("no checkpoint of step {step}: {why}"),
         Warning::BadGoodbye { rank, why } => {
             format!("all work is done and saved, but worker {rank} did not say goodbye: {why}")
         }

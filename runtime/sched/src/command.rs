@@ -121,6 +121,8 @@ pub enum Warning {
     LeftEarly { worker: WorkerId, why: String },
     /// Training goes on; the last whole checkpoint remains.
     SaveFailed { step: u64, why: String },
+    /// The run ends in a failure, and what it has come to is on no disk.
+    NotSaved { step: u64, why: String },
     /// A worker did not take its leave although all of its work was done.
     BadGoodbye { rank: u32, why: String },
     /// A worker was told to end, and too few would be left: the run is saved and ends.

@@ -73,6 +73,8 @@ pub(crate) struct Answers {
     /// Whole checkpoints that the steps had asked for, and whether they are finite.
     points: BTreeMap<u64, bool>,
     back: Option<Back>,
+    /// What is done about the step at hand is not in the record yet.
+    untold: bool,
     /// Step whose way back was missing, and the steps since another checkpoint done again for it.
     again: Option<u64>,
 }
@@ -88,6 +90,7 @@ impl Answers {
             tried,
             points: config.points.clone(),
             back: None,
+            untold: false,
             again: None,
         }
     }
@@ -181,15 +184,12 @@ impl Answers {
         self.back = Some(Back { base: edge, source: Source::Members, awaits: None });
     }
 
-    /// The checkpoint that was waited for is not to be: what led to it is done again.
-    pub fn lost(&mut self, config: &Config, step: u64) -> Option<u64> {
-        let back = self.back.filter(|b| b.awaits == Some(step))?;
-        let at = back.base.checked_sub(1)?;
+    /// The fate of the checkpoint that was waited for is known, whatever it is: the step, and where
+    /// the way leads now.
+    pub fn settle(&mut self, config: &Config, save: u64) -> Option<(u64, Verdict)> {
+        let at = self.back.filter(|b| b.awaits == Some(save))?.base.checked_sub(1)?;
         self.back = None;
-        match self.way_back(config, at, None) {
-            Verdict::Stop => Some(at),
-            _ => None,
-        }
+        Some((at, self.way_back(config, at, None)))
     }
 }
 
@@ -225,7 +225,13 @@ impl crate::run::Run {
     pub(crate) fn answer(&mut self, step: u64, out: &mut Vec<Command>) -> bool {
         let saving = self.saving();
         let verdict = self.answers.decide(&self.config, step, saving);
-        out.push(Command::NotFinite { step, verdict, told: step < self.recorded });
+        let told = step < self.recorded;
+        if self.answers.back().is_none_or(|back| back.awaits.is_none()) {
+            out.push(Command::NotFinite { step, verdict, told });
+        } else {
+            // Where it leads is said when it is known.
+            self.answers.untold = !told;
+        }
         match verdict {
             Verdict::Skip => out.push(Command::Skip { step }),
             Verdict::Rollback { .. } => {}
@@ -245,7 +251,7 @@ impl crate::run::Run {
         let awaited = self.answers.back().and_then(|back| back.awaits);
         let Some(step) = awaited.filter(|step| self.saving() == Some(*step)) else { return true };
         if self.committing() != Some(step) {
-            self.point_is_lost(step);
+            self.point_is_settled(step, out);
         } else if overdue {
             self.committed(step, false, Some("the disk did not answer".to_string()), out);
         }
@@ -268,7 +274,19 @@ impl crate::run::Run {
         self.answers.arrived();
     }
 
-    pub(crate) fn stop_at_fault(&mut self, step: u64) {
+    /// Members may have been about to go back to this checkpoint, which is whole now or is not to
+    /// be.
+    pub(crate) fn point_is_settled(&mut self, save: u64, out: &mut Vec<Command>) {
+        let Some((step, verdict)) = self.answers.settle(&self.config, save) else { return };
+        let told = !std::mem::take(&mut self.answers.untold);
+        out.push(Command::NotFinite { step, verdict, told });
+        if verdict == Verdict::Stop {
+            self.done = step;
+            self.stop_at_fault(step);
+        }
+    }
+
+    fn stop_at_fault(&mut self, step: u64) {
         self.end = crate::run::End::Fault { at: step };
         self.answers.end_at(step);
     }

@@ -19,14 +19,6 @@ impl Run {
         matches!(self.end, End::Fault { .. })
     }
 
-    /// Members may have been about to go back to this checkpoint.
-    pub(crate) fn point_is_lost(&mut self, step: u64) {
-        if let Some(at) = self.answers.lost(&self.config, step) {
-            self.done = at;
-            self.stop_at_fault(at);
-        }
-    }
-
     /// A whole checkpoint is being put together by the controller.
     pub fn committing(&self) -> Option<u64> {
         self.save.as_ref().filter(|s| s.committing).map(|s| s.step)
@@ -117,6 +109,7 @@ impl Run {
                 self.saved = Some(step);
                 self.save = None;
                 self.best_before = self.best_before.filter(|(edge, _)| *edge > step);
+                self.point_is_settled(step, out);
             }
             Some(why) => self.save_failed(step, why, out),
         }
@@ -133,9 +126,11 @@ impl Run {
         self.save = None;
         self.forget_best(step);
         self.failed_save = Some((step, why.clone()));
-        self.point_is_lost(step);
+        self.point_is_settled(step, out);
         // At the end it is the run that fails, in these words.
-        if self.is_faulty() || self.final_save_failed().is_none() {
+        if self.is_faulty() {
+            out.push(Command::Warn(Warning::NotSaved { step, why }));
+        } else if self.final_save_failed().is_none() {
             out.push(Command::Warn(Warning::SaveFailed { step, why }));
         }
     }

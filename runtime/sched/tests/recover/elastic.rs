@@ -563,6 +563,7 @@ impl Elastic {
             Command::Conclude(outcome) => self.record = Some(*outcome),
             Command::Abort { .. } | Command::Refuse { .. } | Command::Discard { .. } => {}
             Command::Started { .. } | Command::Formed { .. } | Command::Warn(_) => {}
+            Command::NotFinite { .. } | Command::Skip { .. } => panic!("all steps are finite"),
         }
     }
 
