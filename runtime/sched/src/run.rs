@@ -22,7 +22,7 @@ pub(crate) struct Run {
     /// Edge up to which workers may go. Shrinks only when members change.
     until: u64,
     /// Steps reported by all ranks.
-    done: u64,
+    pub(crate) done: u64,
     /// Steps in the record. More than `done` when some are done again, to the same bits.
     pub(crate) recorded: u64,
     /// Per rank: the step that it reports next.
