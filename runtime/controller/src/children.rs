@@ -99,24 +99,43 @@ pub(crate) struct Children<'a> {
     /// Workers started so far: no two have one number.
     started: u64,
     seats: Vec<Slot>,
-    oom: OomWatch,
 }
 
 struct Slot {
     child: Box<dyn Child>,
     exit: Option<ChildExit>,
+    oom: Option<OomWatch>,
+    /// The kernel took its life for its memory.
+    is_out_of_memory: bool,
     /// Process and last words of the one that was here before.
     before: Option<(u32, Vec<String>)>,
 }
 
 impl Slot {
+    fn new(child: Box<dyn Child>, before: Option<(u32, Vec<String>)>) -> Slot {
+        let oom = child.pid().map(OomWatch::of);
+        Slot { child, exit: None, oom, is_out_of_memory: false, before }
+    }
+
+    /// Whether its end was its own doing, and may come again.
+    fn has_crashed(&self) -> bool {
+        let Some(exit) = &self.exit else { return false };
+        match exit.signal {
+            Some(libc::SIGKILL) => self.is_out_of_memory,
+            Some(libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT) => false,
+            Some(_) => true,
+            None => !exit.clean,
+        }
+    }
+
     /// How it ended, if it has.
-    fn look(&mut self, oom: &OomWatch) -> Option<&ChildExit> {
+    fn look(&mut self) -> Option<&ChildExit> {
         if self.exit.is_none()
             && let Some(mut exit) = self.child.try_wait()
         {
             if exit.signal == Some(libc::SIGKILL) {
-                exit.text.push_str(if oom.has_struck() {
+                self.is_out_of_memory = self.oom.as_ref().is_some_and(OomWatch::has_struck);
+                exit.text.push_str(if self.is_out_of_memory {
                     "; the kernel has just killed for lack of memory"
                 } else {
                     "; somebody killed it"
@@ -143,7 +162,6 @@ impl<'a> Children<'a> {
             job_hash: config.job_hash,
             started: 0,
             seats: Vec::new(),
-            oom: OomWatch::new(),
         }
     }
 
@@ -151,7 +169,7 @@ impl<'a> Children<'a> {
     pub fn start_all(&mut self) -> Result<(), (u32, std::io::Error)> {
         for slot in 0..self.launcher.count() {
             let child = self.launch(slot).map_err(|error| (slot, error))?;
-            self.seats.push(Slot { child, exit: None, before: None });
+            self.seats.push(Slot::new(child, None));
         }
         Ok(())
     }
@@ -161,7 +179,7 @@ impl<'a> Children<'a> {
         let child = self.launch(slot)?;
         if let Some(seat) = self.seats.get_mut(slot as usize) {
             let before = seat.child.pid().map(|pid| (pid, seat.child.stderr_tail()));
-            *seat = Slot { child, exit: None, before };
+            *seat = Slot::new(child, before);
         }
         Ok(())
     }
@@ -178,9 +196,10 @@ impl<'a> Children<'a> {
         Ok(child)
     }
 
-    /// Ends one that is not counted on any more.
-    pub fn kill(&mut self, slot: u32) {
-        if let Some(seat) = self.seats.get_mut(slot as usize) {
+    /// Ends this process, which is not counted on any more, unless another one is in its slot.
+    pub fn kill(&mut self, slot: u32, pid: u32) {
+        let seat = self.seats.get_mut(slot as usize);
+        if let Some(seat) = seat.filter(|s| s.child.pid().is_none_or(|p| p == pid)) {
             seat.child.kill();
         }
     }
@@ -190,10 +209,13 @@ impl<'a> Children<'a> {
         let mut events = Vec::new();
         for (slot, seat) in self.seats.iter_mut().enumerate() {
             if seat.exit.is_none()
-                && let Some(exit) = seat.look(&self.oom)
+                && let Some(exit) = seat.look()
             {
                 let (by_signal, clean) = (exit.signal.is_some(), exit.clean);
                 let exit = Exit { text: exit.text.clone(), by_signal, clean };
+                if seat.has_crashed() {
+                    events.push(Event::Crashed { slot: slot as u32 });
+                }
                 events.push(Event::Exited { slot: slot as u32, exit });
             }
         }
@@ -239,7 +261,7 @@ impl<'a> Children<'a> {
 
     fn all_gone(&mut self) -> bool {
         for seat in &mut self.seats {
-            seat.look(&self.oom);
+            seat.look();
         }
         self.seats.iter().all(|s| s.exit.is_some())
     }

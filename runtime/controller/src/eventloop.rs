@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// Inputs taken between two looks at the clock.
 const BURST: usize = 64;
 
-/// Newcomers without a key that are told of.
+/// Newcomers of whose being turned away is told.
 const STRANGERS: u32 = 16;
 
 /// What is known of a worker.

@@ -272,6 +272,7 @@ fn verdict(events: &mut EventLoop, outcome: &Outcome) -> (u8, Why, Option<String
             let slot = |s: u32| named_slot(events, s);
             let (code, mut message) =
                 words::failure(events.config, cause, outcome.steps, events.address, rank, slot);
+            words::append_followed(&mut message, events.config, &outcome.followed, rank);
             append_checkpoint(&mut message, events, outcome.steps);
             report_lost(events, cause);
             (code, Why::Failed, Some(message))

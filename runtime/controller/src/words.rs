@@ -123,6 +123,28 @@ fn worker_text(config: &RunConfig, named: &Named, failure: &Failure) -> String {
     text
 }
 
+/// Consequences that are told of.
+const FOLLOWED: usize = 8;
+
+/// What others said after the cause, so that nobody looks for a second one.
+pub(crate) fn append_followed(
+    text: &mut String,
+    config: &RunConfig,
+    followed: &[Cause],
+    rank: impl Fn(u32) -> Named,
+) {
+    for (place, cause) in followed.iter().enumerate() {
+        let Cause::Worker { rank: r, failure, .. } = cause else { continue };
+        if place == FOLLOWED {
+            let more = followed.len() - FOLLOWED;
+            let _ = write!(text, "\n  it was followed by {more} more of these");
+            return;
+        }
+        let named = Named { exit: None, last_words: Vec::new(), ..rank(*r) };
+        let _ = write!(text, "\n  it was followed by: {}", worker_text(config, &named, failure));
+    }
+}
+
 fn last_words(text: &mut String, lines: &[String]) {
     if lines.is_empty() {
         return;
@@ -191,8 +213,12 @@ pub(crate) fn warning(
         }
         Warning::WorkerLost { rank, why, .. } => format!("lost worker {rank}: {why}"),
         Warning::GivenUp { slot, times } => format!(
-            "worker process {slot} has ended {times} times without getting anywhere: it is not \
-             started again"
+            "worker process {slot} has ended {times} times within few steps: it is not started \
+             again"
+        ),
+        Warning::LinkBroken { rank, peer, why } => format!(
+            "worker {rank} does not reach worker {peer}, and both reach the controller: {why}; all \
+             try once more"
         ),
         Warning::SaveFailed { step, why } => {
             format!("no checkpoint of step {step}: {why}; training goes on")

@@ -115,6 +115,8 @@ pub enum Warning {
     WorkerLost { rank: u32, worker: WorkerId, slot: Option<u32>, why: String, step: u64 },
     /// A worker that is started again and again ends each time: it is given up.
     GivenUp { slot: u32, times: u32 },
+    /// Two workers do not reach each other; the same members try once more.
+    LinkBroken { rank: u32, peer: u32, why: String },
     /// A worker that nobody started here was turned away.
     Refused { worker: WorkerId, why: String },
     /// A worker left before the job began; others may come.
@@ -143,6 +145,8 @@ pub struct Outcome {
     pub fingerprint: Option<String>,
     /// Step of the last whole checkpoint written or resumed from.
     pub checkpoint: Option<u64>,
+    /// What else was said of the failure: consequences of its cause.
+    pub followed: Vec<Cause>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

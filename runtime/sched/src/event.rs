@@ -72,6 +72,11 @@ pub enum Event {
         worker: WorkerId,
         why: String,
     },
+    /// The end that follows is the worker's own doing: a signal that it brought upon itself, more
+    /// memory than there is, a bad exit code. It may come again.
+    Crashed {
+        slot: u32,
+    },
     /// A worker that the controller started has ended, whether it had joined or not.
     Exited {
         slot: u32,

@@ -68,6 +68,25 @@ impl Fault {
         waited >= if told { settle_ns / 10 } else { settle_ns }
     }
 
+    /// All that was said.
+    pub fn heard(&self) -> &[Cause] {
+        &self.heard
+    }
+
+    /// What followed from the cause: other workers' complaints, one of each.
+    pub fn followed(&self) -> Vec<Cause> {
+        let best = self.best().unwrap_or(0);
+        let mut followed: Vec<Cause> = Vec::new();
+        for (place, cause) in self.heard.iter().enumerate() {
+            let Cause::Worker { rank, .. } = cause else { continue };
+            let same = |c: &Cause| matches!(c, Cause::Worker { rank: r, .. } if r == rank);
+            if place != best && !followed.iter().any(same) {
+                followed.push(cause.clone());
+            }
+        }
+        followed
+    }
+
     pub fn into_cause(mut self) -> Cause {
         let place = self.best().unwrap_or(0);
         self.heard.swap_remove(place)
@@ -136,6 +155,16 @@ mod tests {
         // One that was started here has a story to tell.
         let fault = Fault::new(0, lost(1), vec![0]);
         assert_eq!(settled(&fault), [false, false, false, true]);
+    }
+
+    #[test]
+    fn what_followed_is_what_others_said() {
+        let mut fault = Fault::new(0, report(0, Some(1)), Vec::new());
+        for cause in [exited(1, true), report(2, Some(1)), lost(1), report(0, Some(1))] {
+            fault.hear(cause);
+        }
+        assert_eq!(fault.followed(), [report(0, Some(1)), report(2, Some(1))]);
+        assert_eq!(fault.into_cause(), exited(1, true));
     }
 
     #[test]

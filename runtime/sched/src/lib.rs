@@ -13,6 +13,7 @@
 //!   them has reached, and go on from there as a new generation;
 //! - whatever happens, a run is concluded exactly once, and every wait is bounded by a deadline.
 
+mod blame;
 mod command;
 mod config;
 mod drain;

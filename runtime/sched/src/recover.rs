@@ -4,6 +4,7 @@
 //! step at most, since a step ends with all of them; the furthest one's edge is where the next
 //! generation begins, and those behind it receive its weights. Nothing is asked of the dead.
 
+use crate::blame::Verdict;
 use crate::drain::Parted;
 use crate::fault::Fault;
 use crate::scheduler::{Phase, Scheduler};
@@ -212,12 +213,48 @@ impl Scheduler {
         }
         match std::mem::replace(&mut self.phase, Phase::Concluded) {
             // Someone complained of a peer, and nobody is gone.
-            Phase::Halting(Halting { fault: Some(fault), .. }) if unexplained => {
-                self.fail(fault.into_cause());
-            }
+            Phase::Halting(halting) if unexplained => self.settle_quarrel(now_ns, halting),
             Phase::Halting(halting) => self.regroup(now_ns, halting),
             other => self.phase = other,
         }
+    }
+
+    /// Members that reach the controller do not reach each other.
+    fn settle_quarrel(&mut self, now_ns: u64, mut halting: Halting) {
+        let Some(fault) = halting.fault.take() else { return self.regroup(now_ns, halting) };
+        let step = self.run.done();
+        let verdict = self.blame.judge(fault.heard(), &self.workers, &self.newcomers, step);
+        let said = fault.heard().iter().find_map(|cause| match cause {
+            Cause::Worker { rank, failure, .. } => {
+                Some((*rank, failure.lost_peer?, failure.message.clone()))
+            }
+            _ => None,
+        });
+        let (Some(verdict), Some((rank, peer, why))) = (verdict, said) else {
+            return self.fail_by(fault);
+        };
+        let leaver = match verdict {
+            Verdict::Again => {
+                self.out.push(Command::Warn(Warning::LinkBroken { rank, peer, why }));
+                return self.regroup(now_ns, halting);
+            }
+            Verdict::Leave(worker) => self.workers.iter().find(|w| w.worker == worker).cloned(),
+        };
+        let others = self.workers.len().saturating_sub(1) as u32 + self.reserve.len() as u32;
+        let Some(leaver) = leaver.filter(|_| others >= self.config.recovery.least.max(1)) else {
+            return self.fail_by(fault);
+        };
+        let why = format!(
+            "workers {rank} and {peer} did not reach each other a second time, and both reach the \
+             controller ({why}): this one had to leave"
+        );
+        self.blame.expel(&leaver);
+        if let Some(slot) = leaver.slot {
+            self.blame.crashed(slot, step);
+        }
+        self.out.push(Command::Evict { worker: leaver.worker, why: why.clone() });
+        halting.dead.insert(leaver.worker, End { why, final_word: true });
+        self.regroup(now_ns, halting);
     }
 
     /// Too few are left, and others may be on their way.
@@ -339,6 +376,12 @@ impl Scheduler {
         if self.is_full(Some(slot)) {
             return false;
         }
+        if let Some(times) = self.blame.crashes_on(slot) {
+            if self.losses.insert(slot, UNFIT) != Some(UNFIT) {
+                self.out.push(Command::Warn(Warning::GivenUp { slot, times }));
+            }
+            return false;
+        }
         let times = self.losses.entry(slot).or_default();
         *times = times.saturating_add(1);
         let times = *times;
@@ -358,6 +401,8 @@ impl Scheduler {
             "the run is at its end".to_string()
         } else if self.config.recovery.least == 0 {
             "the workers of this run stay as they are (`worker.lost = stop`)".to_string()
+        } else if let Some(why) = self.blame.bars(&joined) {
+            why
         } else if self.is_full(joined.slot) {
             let shards = self.config.shards;
             format!("the run has a worker for each of its {shards} shards")

@@ -4,6 +4,7 @@ mod leave;
 mod start;
 mod trouble;
 
+use crate::blame::Blame;
 use crate::fault::Fault;
 use crate::ranks;
 use crate::recover::{Gone, Halting, UNFIT};
@@ -37,6 +38,10 @@ pub struct Scheduler {
     pub(crate) gone: Vec<Gone>,
     /// By slot: workers lost in a row without a step between.
     pub(crate) losses: BTreeMap<u32, u32>,
+    /// Troubles that may come again.
+    pub(crate) blame: Blame,
+    /// What the failure's cause has led to.
+    followed: Vec<Cause>,
     /// Slots whose next worker is on its way.
     pub(crate) awaited: BTreeSet<u32>,
     /// Members that do not hold the weights yet.
@@ -85,6 +90,8 @@ impl Scheduler {
             begun: false,
             gone: Vec::new(),
             losses: BTreeMap::new(),
+            blame: Blame::default(),
+            followed: Vec::new(),
             awaited: BTreeSet::new(),
             newcomers: BTreeSet::new(),
             first_print: None,
@@ -158,6 +165,7 @@ impl Scheduler {
             }
             Event::Failed { worker, failure } => self.failed(now_ns, worker, failure),
             Event::Lost { worker, why } => self.lost(now_ns, worker, why),
+            Event::Crashed { slot } => self.blame.crashed(slot, self.run.done()),
             Event::Exited { slot, exit } => self.exited(now_ns, slot, exit),
             Event::Committed { step, finite, error } => {
                 self.run.committed(step, finite, error, &mut self.out);

@@ -69,6 +69,9 @@ impl EventLoop<'_> {
             })
         };
         let text = words::warning(warning, name);
+        if matches!(warning, Warning::Refused { .. } | Warning::LeftEarly { .. }) {
+            return self.turned_away(text);
+        }
         self.emit(RunEvent::Warning { text });
     }
 

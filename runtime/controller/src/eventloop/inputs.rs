@@ -23,11 +23,7 @@ impl EventLoop<'_> {
                 }
             }
             Input::Net(ServerEvent::Refused { error }) => {
-                // Somebody who tries again and again is told of a few times.
-                self.strangers += 1;
-                if self.strangers <= STRANGERS {
-                    self.emit(RunEvent::Warning { text: format!("turned away: {error}") });
-                }
+                self.turned_away(format!("turned away: {error}"));
             }
             Input::Local(LocalEvent::Connected { id, to_worker }) => {
                 let worker = self.links.connected_local(id, to_worker);
@@ -60,7 +56,7 @@ impl EventLoop<'_> {
         // It has not said who it is, and what it says cannot be understood.
         let why = error.to_string();
         self.refuse(worker, &why);
-        self.emit(RunEvent::Warning { text: format!("turned away a worker: {why}") });
+        self.turned_away(format!("turned away a worker: {why}"));
     }
 
     pub(super) fn message(&mut self, worker: WorkerId, message: FromWorker) {

@@ -1,6 +1,6 @@
 //! Who takes part: places in a generation, workers started again, workers that are lost.
 
-use super::EventLoop;
+use super::{EventLoop, STRANGERS};
 use crate::event::RunEvent;
 use monarch_sched::{Event, Exit, Forming, LinkPlan, Placement, Source, WorkerId};
 use monarch_wire::{Form, Links, Start, ToWorker};
@@ -13,6 +13,7 @@ impl EventLoop<'_> {
         for info in self.workers.values_mut() {
             info.rank = None;
         }
+        self.forget();
         let Some(links) = self.way_between(links) else { return };
         let source = match source {
             Source::Members => monarch_wire::Source::Members,
@@ -99,6 +100,13 @@ impl EventLoop<'_> {
         if self.workers.get(&worker).is_some_and(|w| !w.started) {
             self.workers.remove(&worker);
         }
+        self.forget();
+    }
+
+    /// Of those who were members, are gone and have been told of, nothing is needed any more.
+    fn forget(&mut self) {
+        let ranks = &self.ranks;
+        self.workers.retain(|w, info| !(info.is_gone && info.is_told_of) || ranks.contains(w));
     }
 
     pub(super) fn replace(&mut self, slot: u32) {
@@ -112,8 +120,8 @@ impl EventLoop<'_> {
     /// Ends a worker that does not answer: should it wake up, it finds nobody.
     pub(super) fn evict(&mut self, worker: WorkerId, why: &str) {
         let info = self.workers.get(&worker).and_then(|w| w.hello.as_ref());
-        if let Some(slot) = info.and_then(|h| h.slot) {
-            self.children.kill(slot);
+        if let Some((slot, pid)) = info.and_then(|h| Some((h.slot?, h.pid))) {
+            self.children.kill(slot, pid);
         }
         self.links.close(worker, why);
     }
@@ -149,5 +157,17 @@ impl EventLoop<'_> {
             why = format!("{why} (its last words: {last})");
         }
         self.emit(RunEvent::WorkerLost { rank, host, why, step });
+        self.forget();
+    }
+
+    /// Somebody who tries again and again is told of a few times.
+    pub(super) fn turned_away(&mut self, text: String) {
+        self.strangers += 1;
+        let text = match self.strangers {
+            n if n < STRANGERS => text,
+            STRANGERS => format!("{text} (of others that are turned away, no more is said)"),
+            _ => return,
+        };
+        self.emit(RunEvent::Warning { text });
     }
 }

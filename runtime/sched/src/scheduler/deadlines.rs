@@ -29,7 +29,7 @@ impl Scheduler {
             Phase::Failing(fault) if fault.settled(now_ns, times.settle_ns) => {
                 if let Phase::Failing(fault) = std::mem::replace(&mut self.phase, Phase::Concluded)
                 {
-                    self.fail(fault.into_cause());
+                    self.fail_by(fault);
                 }
             }
             Phase::Committing(_) => {

@@ -27,6 +27,7 @@ impl Scheduler {
         match std::mem::replace(&mut self.phase, Phase::Concluded) {
             Phase::Failing(fault) => {
                 self.abort("interrupted");
+                self.followed = fault.followed();
                 self.conclude(Ended::Failed(fault.into_cause()));
             }
             Phase::Committing(cause) => self.conclude(Ended::Failed(cause)),
@@ -49,6 +50,12 @@ impl Scheduler {
             }
             _ => {}
         }
+    }
+
+    /// All has been heard of it that will be.
+    pub(crate) fn fail_by(&mut self, fault: Fault) {
+        self.followed = fault.followed();
+        self.fail(fault.into_cause());
     }
 
     /// The cause is known: everybody leaves.
@@ -77,6 +84,7 @@ impl Scheduler {
             steps: self.run.done(),
             fingerprint,
             checkpoint: self.run.saved(),
+            followed: std::mem::take(&mut self.followed),
         })));
     }
 }
