@@ -5,9 +5,10 @@
 //! define it.
 
 use monarch_collective::{
-    CollectiveError, Fold, Layout, Scalars, Settings, SharedMemory, Stop, Transport,
+    CollectiveError, Fold, Layout, Pool, Scalars, Settings, SharedMemory, Stop, Transport,
     all_reduce_scalars, shm,
 };
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SIZES: [u64; 8] = [1 << 8, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
@@ -54,7 +55,8 @@ fn measure(
     let start = |rank| {
         let layout =
             Layout::new(&(0..world).collect::<Vec<_>>(), world, rank, &[(0, elements)], 0)?;
-        let (transport, pool) = SharedMemory::attach(&path, &layout, 1, &Settings::default())?;
+        let pool = Arc::new(Pool::shared(&layout, 1)?);
+        let transport = SharedMemory::attach(&path, &layout, &pool, &Settings::default())?;
         work(Rank { transport, fold: Fold::new(layout, pool) })
     };
     std::thread::scope(|scope| {

@@ -1,9 +1,9 @@
 use crate::sum::add;
 use crate::{CollectiveError, Layout, Piece, Pool, Stop};
 use monarch_graph::tree::TreeNode;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a sleeper waits before it looks at [`Stop`] again.
@@ -17,10 +17,12 @@ const SLICE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Fold {
     layout: Layout,
-    pool: Pool,
+    pool: Arc<Pool>,
     /// Canonical nodes of this rank, in order.
     nodes: Vec<TreeNode>,
-    /// Place in the list of shards held.
+    /// Shards to be computed before all partial sums are there; None: all that are held.
+    missing: Mutex<Option<Vec<u32>>>,
+    /// Place in that list.
     next: AtomicUsize,
     state: Mutex<State>,
     complete: Condvar,
@@ -32,6 +34,8 @@ struct State {
     waiting: Vec<BTreeMap<TreeNode, Piece>>,
     /// Per bucket: canonical nodes present.
     present: Vec<usize>,
+    /// Per bucket: shards whose gradients are in what waited when the members changed.
+    kept: Vec<BTreeSet<u32>>,
 }
 
 /// A partial sum on its way up.
@@ -43,30 +47,123 @@ enum Partial<'a> {
 
 impl Fold {
     /// `pool` must be made for as many lanes as will take shards.
-    pub fn new(layout: Layout, pool: Pool) -> Fold {
-        let nodes = layout.nodes(layout.rank()).to_vec();
+    pub fn new(layout: Layout, pool: impl Into<Arc<Pool>>) -> Fold {
         let buckets = layout.buckets();
         let waiting = (0..buckets).map(|_| BTreeMap::new()).collect();
-        let state = Mutex::new(State { waiting, present: vec![0; buckets] });
-        Fold { layout, pool, nodes, next: AtomicUsize::new(0), state, complete: Condvar::new() }
+        Fold::with(layout, pool.into(), waiting, None)
+    }
+
+    fn with(
+        layout: Layout,
+        pool: Arc<Pool>,
+        waiting: Vec<BTreeMap<TreeNode, Piece>>,
+        missing: Option<Vec<u32>>,
+    ) -> Fold {
+        let nodes = layout.nodes(layout.rank()).to_vec();
+        let present =
+            |w: &BTreeMap<TreeNode, Piece>| nodes.iter().filter(|n| w.contains_key(n)).count();
+        let present = waiting.iter().map(present).collect();
+        let kept = waiting.iter().map(|w| covered(&layout, w)).collect();
+        let state = Mutex::new(State { waiting, present, kept });
+        let (missing, next) = (Mutex::new(missing), AtomicUsize::new(0));
+        Fold { layout, pool, nodes, missing, next, state, complete: Condvar::new() }
+    }
+
+    /// The fold of the same job among other members, for `lanes` threads. With `known`, the step at
+    /// hand goes on: partial sums of shards that are still this rank's remain, and only shards of
+    /// which some bucket is missing, or that are not `known`, are computed. Without, it is dropped.
+    ///
+    /// `pool` is where sums are from now on; what remains moves there.
+    pub fn renew(
+        self,
+        layout: Layout,
+        lanes: usize,
+        pool: Arc<Pool>,
+        known: Option<&dyn Fn(u32) -> bool>,
+    ) -> Result<Fold, CollectiveError> {
+        let Fold { pool: old, state, .. } = self;
+        let State { waiting, .. } = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let fits = |node: &TreeNode| {
+            known.is_some() && node.covers(layout.shards()).all(|shard| layout.holds(shard))
+        };
+        let mut remain = Vec::new();
+        for nodes in waiting {
+            let (stay, go) = nodes.into_iter().partition(|(node, _)| fits(node));
+            let go: BTreeMap<TreeNode, Piece> = go;
+            go.into_values().for_each(|piece| old.give(piece));
+            let stay: BTreeMap<TreeNode, Piece> = stay;
+            remain.push(stay);
+        }
+        remain.resize_with(layout.buckets(), BTreeMap::new);
+        let missing = known.map(|known| {
+            let done: Vec<_> = remain.iter().map(|w| covered(&layout, w)).collect();
+            let whole = |s: &u32| known(*s) && done.iter().all(|d| d.contains(s));
+            layout.held().iter().copied().filter(|s| !whole(s)).collect::<Vec<u32>>()
+        });
+        let kept = remain.iter().map(BTreeMap::len).max().unwrap_or(0);
+        let most = layout.copies_for(lanes, missing.as_deref().unwrap_or(layout.held()), kept);
+        let moved = !Arc::ptr_eq(&old, &pool);
+        let there =
+            |bucket: usize| if moved { 0 } else { remain.get(bucket).map_or(0, |r| r.len()) };
+        pool.reserve(&layout, |bucket| most.saturating_sub(there(bucket)))?;
+        if moved {
+            for (bucket, piece) in
+                remain.iter_mut().enumerate().flat_map(|(b, w)| w.values_mut().map(move |p| (b, p)))
+            {
+                let room = || CollectiveError::Layout(format!("no room for bucket {bucket}"));
+                let mut new = pool.take(bucket).ok_or_else(room)?;
+                new.region_mut().copy_from_slice(piece.region());
+                *piece = new;
+            }
+        }
+        Ok(Fold::with(layout, pool, remain, missing))
+    }
+
+    /// Shards whose gradients are here for all buckets.
+    pub fn complete_shards(&self) -> Vec<u32> {
+        let state = self.lock();
+        let done: Vec<_> = state.waiting.iter().map(|w| covered(&self.layout, w)).collect();
+        let whole = |s: &u32| done.iter().all(|d| d.contains(s));
+        self.layout.held().iter().copied().filter(whole).collect()
     }
 
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    pub fn pool(&self) -> &Pool {
+    pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// Begins a step: shards are taken from the first one on.
+    /// Begins a step: shards are taken from the first one on. What is left of another step is
+    /// dropped.
     pub fn begin(&self) {
+        let mut state = self.lock();
+        let State { waiting, present, kept } = &mut *state;
+        for nodes in waiting {
+            std::mem::take(nodes).into_values().for_each(|piece| self.pool.give(piece));
+        }
+        present.fill(0);
+        kept.iter_mut().for_each(BTreeSet::clear);
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.next.store(0, Ordering::Relaxed);
     }
 
     /// The next shard to compute. A lane hands in all buckets of one before it takes another.
     pub fn next_shard(&self) -> Option<u32> {
-        self.layout.held().get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let shards = missing.as_deref().unwrap_or(self.layout.held());
+        shards.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
+    }
+
+    /// Takes back what [`Fold::wait`] gave out: the members change before it was of use.
+    pub fn put_back(&self, bucket: usize, parts: Vec<Piece>) {
+        let mut state = self.lock();
+        let State { waiting, present, .. } = &mut *state;
+        if let (Some(waiting), Some(present)) = (waiting.get_mut(bucket), present.get_mut(bucket)) {
+            waiting.extend(self.nodes.iter().copied().zip(parts));
+            *present = self.nodes.iter().filter(|n| waiting.contains_key(n)).count();
+        }
     }
 
     /// Takes in the finished bucket of a shard: `values` are its gradients, copied or added.
@@ -87,6 +184,9 @@ impl Fold {
         let mut partial = Partial::Shard(values);
         loop {
             let mut state = self.lock();
+            if node.level == 0 && state.kept.get(bucket).is_some_and(|k| k.contains(&shard)) {
+                return Ok(());
+            }
             let last = self.nodes.contains(&node);
             let sibling = TreeNode { level: node.level, index: node.index ^ 1 };
             if !last && sibling.is_empty(self.layout.shards()) {
@@ -180,4 +280,9 @@ impl Fold {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The shards below these nodes.
+fn covered(layout: &Layout, nodes: &BTreeMap<TreeNode, Piece>) -> BTreeSet<u32> {
+    nodes.keys().flat_map(|node| node.covers(layout.shards())).collect()
 }

@@ -136,20 +136,27 @@ impl Layout {
     /// shards in order: with one lane about log2 of the rank's shards. The sum over all ranks needs
     /// one beside the partial sums that it is made of. Lanes' own slabs come on top.
     pub fn copies(&self, lanes: usize) -> usize {
-        let most = self.held().len();
-        let holes = lanes.clamp(1, most.max(1)) - 1;
+        self.copies_for(lanes, &self.held, 0)
+    }
+
+    /// The same when `kept` partial sums are there, and only these shards are to be computed.
+    pub(crate) fn copies_for(&self, lanes: usize, missing: &[u32], kept: usize) -> usize {
+        let holes = lanes.clamp(1, missing.len().max(1)) - 1;
+        let other = |shard| u32::from(missing.binary_search(&shard).is_err());
+        let deal: Vec<u32> = (0..self.shards()).map(other).collect();
+        let nodes = tree::dealt(&deal, 1).into_iter().next().unwrap_or_default();
         // By number of holes (shards that other lanes are just handing in, unseen by their
         // siblings): the most sums that exist once all nodes so far are begun, and before that.
         let mut whole = vec![0; holes + 1];
         let mut part = vec![0; holes + 1];
-        for node in self.nodes(self.rank) {
-            let (inner_whole, inner_part) = waiting(*node, self.shards(), holes);
+        for node in nodes {
+            let (inner_whole, inner_part) = waiting(node, self.shards(), holes);
             let cut = join(&whole, &inner_part);
             part = part.iter().zip(cut).map(|(a, b)| *a.max(&b)).collect();
             whole = join(&whole, &inner_whole);
         }
         let all = whole.iter().chain(&part).copied().max();
-        let folding = all.unwrap_or(0).min(most);
+        let folding = kept + all.unwrap_or(0).min(missing.len());
         folding.max(self.nodes(self.rank).len() + 1)
     }
 }

@@ -104,6 +104,7 @@ enum Phase {
     Words = 0,
     Node = 1,
     Sum = 2,
+    Copy = 3,
 }
 
 /// The header of a message. Everything in it is checked by the receiver.
@@ -457,6 +458,43 @@ impl<B: Bulk> Transport for Mesh<B> {
             }
         }
         Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        step: u64,
+        bucket: usize,
+        (from, to): (u32, &[bool]),
+        values: &mut Piece,
+    ) -> Result<(), CollectiveError> {
+        let head = Head { phase: Phase::Copy as u16, ..self.begin(step, 1 + bucket as u32) };
+        let (since, me) = (Instant::now(), self.layout.rank());
+        let gets = |rank: u32| rank != from && to.get(rank as usize) == Some(&true);
+        let all: Vec<_> = pieces(0..values.region().len()).collect();
+        if me == from {
+            for peer in self.others().filter(|rank| gets(*rank)) {
+                for (piece, range) in (0..).zip(&all) {
+                    let payload = as_bytes(&values.region()[range.clone()]);
+                    self.send(peer, Head { piece, ..head }, since, payload)?;
+                }
+            }
+        } else if gets(me) {
+            let mut missing = vec![true; all.len()];
+            while missing.contains(&true) {
+                let message = self.next(&head, since, |rank| rank == from)?;
+                let wrong = || mismatch(message.peer, &head, &message.head);
+                let piece = message.head.piece as usize;
+                let fresh = missing.get_mut(piece).is_some_and(|m| std::mem::take(m));
+                let fits = message.peer == from && message.head.phase == head.phase;
+                let range = all.get(piece).filter(|_| fresh && fits).ok_or_else(wrong)?;
+                let room = as_bytes_mut(&mut values.region_mut()[range.clone()]);
+                if !message.payload.copy_to(room) {
+                    return Err(wrong());
+                }
+            }
+        }
+        // Nobody runs ahead.
+        self.all_gather(step, &[]).map(|_| ())
     }
 
     fn all_gather(&mut self, step: u64, words: &[u64]) -> Result<Vec<Vec<u64>>, CollectiveError> {

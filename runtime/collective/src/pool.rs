@@ -1,3 +1,4 @@
+use crate::shm::Arena;
 use crate::{CollectiveError, Layout, Region};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,25 +23,67 @@ impl Piece {
     }
 }
 
-/// Room for a rank's partial sums: for each bucket a fixed number of pieces, lent and given back.
+/// Room for a rank's partial sums: pieces for each bucket, lent and given back. It outlives the
+/// members that it was made for, and grows when others need more.
 #[derive(Debug)]
 pub struct Pool {
     free: Mutex<Vec<Vec<Piece>>>,
+    /// Where new room comes from; None: from this process alone.
+    arena: Option<Mutex<Arena>>,
+    elements: Mutex<usize>,
 }
 
 impl Pool {
-    /// Cuts `arena` into `copies` copies of all buckets, one every `stride` elements.
-    pub(crate) fn new(
+    fn empty(arena: Option<Arena>) -> Pool {
+        Pool { free: Mutex::default(), arena: arena.map(Mutex::new), elements: Mutex::default() }
+    }
+
+    /// A pool in memory of this process, for `lanes` threads that compute shards.
+    pub fn private(layout: &Layout, lanes: usize) -> Result<Pool, CollectiveError> {
+        let pool = Pool::empty(None);
+        pool.reserve(layout, |_| layout.copies(lanes))?;
+        Ok(pool)
+    }
+
+    /// A pool in memory that peers on this host can map.
+    pub fn shared(layout: &Layout, lanes: usize) -> Result<Pool, CollectiveError> {
+        let memory =
+            |source| CollectiveError::Memory { what: "cannot create memory".into(), source };
+        let pool = Pool::empty(Some(Arena::new().map_err(memory)?));
+        pool.reserve(layout, |_| layout.copies(lanes))?;
+        Ok(pool)
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.arena.is_some()
+    }
+
+    /// Bytes reserved so far.
+    pub fn bytes(&self) -> u64 {
+        4 * *self.elements.lock().unwrap_or_else(PoisonError::into_inner) as u64
+    }
+
+    /// Makes sure that `copies(bucket)` pieces of each bucket are free.
+    pub fn reserve(
+        &self,
         layout: &Layout,
-        mut arena: Region,
-        copies: usize,
-        stride: usize,
-    ) -> Result<Pool, CollectiveError> {
-        let mut free: Vec<Vec<Piece>> = (0..layout.buckets()).map(|_| Vec::new()).collect();
-        for _ in 0..copies {
-            let mut copy = arena.split_front(stride);
+        copies: impl Fn(usize) -> usize,
+    ) -> Result<(), CollectiveError> {
+        let mut free = self.lock();
+        let buckets = layout.buckets().max(free.len());
+        free.resize_with(buckets, Vec::new);
+        let wanting =
+            |(bucket, pieces): (usize, &Vec<Piece>)| copies(bucket).saturating_sub(pieces.len());
+        let more = free.iter().enumerate().map(wanting).max().unwrap_or(0);
+        if more == 0 {
+            return Ok(());
+        }
+        let stride = stride(layout.slab());
+        let mut room = self.obtain(more * stride)?;
+        for _ in 0..more {
+            let mut copy = room.split_front(stride);
             if copy.len() < layout.slab() {
-                let what = format!("the arena is too small for {copies} copies of the gradients");
+                let what = format!("too little room for {more} copies of the gradients");
                 return Err(CollectiveError::Layout(what));
             }
             for (bucket, pieces) in free.iter_mut().enumerate() {
@@ -48,13 +91,23 @@ impl Pool {
                 pieces.push(Piece { bucket, region });
             }
         }
-        Ok(Pool { free: Mutex::new(free) })
+        Ok(())
     }
 
-    /// A pool in memory of this process, for `lanes` threads that compute shards.
-    pub fn private(layout: &Layout, lanes: usize) -> Result<Pool, CollectiveError> {
-        let (copies, stride) = (layout.copies(lanes), stride(layout.slab()));
-        Pool::new(layout, Region::private(copies * stride)?, copies, stride)
+    fn obtain(&self, elements: usize) -> Result<Region, CollectiveError> {
+        let region = match self.arena() {
+            None => Region::private(elements)?,
+            Some(mut arena) => arena.extend(elements).map_err(|source| {
+                let what = format!("cannot reserve {elements} f32 for gradients");
+                CollectiveError::Memory { what, source }
+            })?,
+        };
+        *self.elements.lock().unwrap_or_else(PoisonError::into_inner) += elements;
+        Ok(region)
+    }
+
+    pub(crate) fn arena(&self) -> Option<MutexGuard<'_, Arena>> {
+        self.arena.as_ref().map(|a| a.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Room for a partial sum of the bucket; None when all of it is lent, which

@@ -39,6 +39,16 @@ pub trait Transport {
         sum: &mut Piece,
     ) -> Result<(), CollectiveError>;
 
+    /// Gives `values` of rank `from` to every rank that `to` says. All ranks call it, with equal
+    /// `from` and `to`; `values` belongs to nobody else meanwhile.
+    fn copy(
+        &mut self,
+        step: u64,
+        bucket: usize,
+        from_to: (u32, &[bool]),
+        values: &mut Piece,
+    ) -> Result<(), CollectiveError>;
+
     /// Every rank's words, in order of rank; lists may differ in length. Meant for few words.
     fn all_gather(&mut self, step: u64, words: &[u64]) -> Result<Vec<Vec<u64>>, CollectiveError>;
 
@@ -71,6 +81,16 @@ impl Transport for Alone {
         if let [whole] = parts {
             sum.region_mut().copy_from_slice(whole.region());
         }
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        _step: u64,
+        _bucket: usize,
+        _from_to: (u32, &[bool]),
+        _values: &mut Piece,
+    ) -> Result<(), CollectiveError> {
         Ok(())
     }
 

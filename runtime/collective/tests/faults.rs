@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use monarch_collective::*;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const BUCKETS: &[(u64, u64)] = &[(0, 64), (64, 1024)];
@@ -12,11 +13,15 @@ fn layout(world: u32, rank: u32) -> Layout {
     Layout::new(&monarch_graph::even_deal(8, world), world, rank, BUCKETS, 0).unwrap()
 }
 
+fn shared(layout: &Layout) -> Arc<Pool> {
+    Arc::new(Pool::shared(layout, 1).unwrap())
+}
+
 /// All shards of ones into one bucket, then its reduction.
 fn reduce(
     transport: &mut dyn Transport,
     layout: &Layout,
-    pool: Pool,
+    pool: Arc<Pool>,
     (step, bucket): (u64, usize),
 ) -> Result<(), CollectiveError> {
     let fold = Fold::new(layout.clone(), pool);
@@ -34,7 +39,7 @@ fn ranks<T: Send>(
     kind: Kind,
     world: u32,
     settings: &Settings,
-    act: impl Fn(u32, &mut dyn Transport, Pool) -> T + Sync,
+    act: impl Fn(u32, &mut dyn Transport, Arc<Pool>) -> T + Sync,
 ) -> Vec<T> {
     let (_file, path) = shm::create_file().unwrap();
     std::thread::scope(|scope| {
@@ -143,10 +148,10 @@ fn ranks_at_different_places_are_told_so() {
 fn another_job_cannot_attach() {
     let (_file, path) = shm::create_file().unwrap();
     let settings = Settings { attach: Duration::from_millis(100), ..Settings::default() };
-    let first = SharedMemory::attach(&path, &layout(2, 0), 1, &settings);
+    let first = SharedMemory::attach(&path, &layout(2, 0), &shared(&layout(2, 0)), &settings);
     assert!(matches!(first, Err(CollectiveError::Timeout { .. })));
     let other = Layout::new(&[0, 0, 0, 0, 1, 1, 1, 1], 2, 1, BUCKETS, 99).unwrap();
-    let second = SharedMemory::attach(&path, &other, 1, &settings);
+    let second = SharedMemory::attach(&path, &other, &shared(&other), &settings);
     assert!(matches!(second, Err(CollectiveError::Mismatch { .. })));
 }
 
@@ -155,7 +160,8 @@ fn a_killed_process_is_noticed() {
     let args: Vec<String> = std::env::args().collect();
     if let Ok(path) = std::env::var("MONARCH_TEST_SHARED") {
         let settings = Settings::default();
-        let attached = SharedMemory::attach(&path, &layout(2, 1), 1, &settings);
+        let attached =
+            SharedMemory::attach(&path, &layout(2, 1), &shared(&layout(2, 1)), &settings);
         std::thread::sleep(Duration::from_secs(60));
         drop(attached);
         return;
@@ -168,11 +174,12 @@ fn a_killed_process_is_noticed() {
         .spawn()
         .unwrap();
     let layout = layout(2, 0);
-    let (mut shared, pool) = SharedMemory::attach(&path, &layout, 1, &Settings::default()).unwrap();
+    let pool = shared(&layout);
+    let mut memory = SharedMemory::attach(&path, &layout, &pool, &Settings::default()).unwrap();
     child.kill().unwrap();
     // It stays a zombie until `wait`: the hardest case.
     let start = Instant::now();
-    let error = reduce(&mut shared, &layout, pool, (0, 0)).unwrap_err();
+    let error = reduce(&mut memory, &layout, pool, (0, 0)).unwrap_err();
     assert_eq!(error.lost_peer(), Some(1), "{error}");
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     child.wait().unwrap();

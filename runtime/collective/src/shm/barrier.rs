@@ -1,5 +1,6 @@
 //! The words at the front of the shared file: who is there, what each is doing, and the barrier.
 
+use super::arena::Place;
 use super::map::{Map, futex_wait, futex_wake_all, reserve};
 use crate::transport::Settings;
 use crate::{CollectiveError, Layout};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// "MONARCH" and the version of this layout.
-const MAGIC: u64 = 0x4d4f_4e41_5243_4801;
+const MAGIC: u64 = 0x4d4f_4e41_5243_4802;
 /// Looks at the bell before going to sleep.
 const SPINS: u32 = 200;
 /// Longest sleep before looking at `Stop` again.
@@ -20,7 +21,6 @@ const PULSE: Duration = Duration::from_millis(20);
 // Bytes of the header.
 const AT_MAGIC: usize = 0;
 const AT_HASH: usize = 8;
-const AT_NEXT: usize = 16;
 const AT_ARRIVED: usize = 24;
 const AT_BELL: usize = 32;
 const HEADER: usize = 128;
@@ -33,6 +33,7 @@ const AT_SPACE: usize = 24;
 const AT_ARENA: usize = 32;
 const AT_BYTES: usize = 40;
 const AT_PHASE: usize = 48;
+const AT_INODE: usize = 56;
 /// Two postings, used in turn: words tag[4], count, then that many words.
 const AT_POSTING: usize = 128;
 const POSTING_WORDS: usize = 1024;
@@ -144,20 +145,22 @@ impl Barrier {
         Ok(())
     }
 
-    /// Takes `bytes` of the file, behind what others took, and tells the peers.
-    pub(super) fn claim(&self, file: &File, bytes: u64) -> io::Result<u64> {
-        let offset = self.word(AT_NEXT).fetch_add(bytes, Ordering::AcqRel);
-        let offset = Barrier::bytes(self.world) as u64 + offset;
-        reserve(file, offset, bytes)?;
-        self.own(AT_ARENA).store(offset, Ordering::Release);
-        self.own(AT_BYTES).store(bytes, Ordering::Release);
-        Ok(offset)
+    /// Tells the peers where this rank's gradients lie.
+    pub(super) fn announce(&self, place: &Place) {
+        self.own(AT_ARENA).store(u64::from(place.fd), Ordering::Release);
+        self.own(AT_INODE).store(place.inode, Ordering::Release);
+        self.own(AT_BYTES).store(place.bytes, Ordering::Release);
     }
 
-    /// (offset in the file, bytes) of a rank's arena.
-    pub(super) fn arena(&self, rank: u32) -> (u64, u64) {
+    /// Where those of a peer lie.
+    pub(super) fn place(&self, rank: u32) -> Place {
         let at = |field| self.slot(rank, field).load(Ordering::Acquire);
-        (at(AT_ARENA), at(AT_BYTES))
+        Place {
+            pid: at(AT_PID) as u32,
+            fd: at(AT_ARENA) as u32,
+            inode: at(AT_INODE),
+            bytes: at(AT_BYTES),
+        }
     }
 
     /// Parity of the collective that is about to begin: what was published under the same parity

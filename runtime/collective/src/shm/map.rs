@@ -85,7 +85,7 @@ impl Drop for Map {
 }
 
 /// The arena of a peer, as this rank sees it: floats that change hands at barriers.
-pub(super) struct PeerArena(pub(super) Map);
+pub(super) struct PeerArena(pub(super) Arc<Map>);
 
 impl PeerArena {
     /// Elements that lie in the mapping.
@@ -130,6 +130,8 @@ impl PeerArena {
 /// A part of an arena of f32, owned like a `Box<[f32]>`: regions never overlap.
 pub struct Region {
     map: Arc<Map>,
+    /// Elements before the mapping in its arena.
+    origin: usize,
     start: usize,
     length: usize,
 }
@@ -141,25 +143,27 @@ impl Region {
         let bytes = elements.checked_mul(4).unwrap_or(usize::MAX / 2);
         let map = Map::anonymous(bytes)
             .map_err(|source| CollectiveError::Memory { what: what(), source })?;
-        Ok(Region::of(map, elements))
+        Ok(Region::of(map, 0, elements))
     }
 
-    /// The one region of a mapping, from which all others are split.
-    pub(super) fn of(map: Map, elements: usize) -> Region {
+    /// The one region of a mapping, from which all others are split. It begins `origin` elements
+    /// into its arena.
+    pub(super) fn of(map: Map, origin: usize, elements: usize) -> Region {
         let length = elements.min(map.bytes / 4);
-        Region { map: Arc::new(map), start: 0, length }
+        Region { map: Arc::new(map), origin, start: 0, length }
     }
 
     /// Elements before this region in its arena.
     pub(crate) fn offset(&self) -> usize {
-        self.start
+        self.origin + self.start
     }
 
     /// Cuts off the first `elements` (all, if there are fewer).
     #[must_use]
     pub fn split_front(&mut self, elements: usize) -> Region {
         let length = elements.min(self.length);
-        let front = Region { map: self.map.clone(), start: self.start, length };
+        let front =
+            Region { map: self.map.clone(), origin: self.origin, start: self.start, length };
         self.start += length;
         self.length -= length;
         front

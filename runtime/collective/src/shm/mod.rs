@@ -6,31 +6,33 @@
 //! Words at its front are atomics; floats change hands at barriers. Works between processes and
 //! between threads alike.
 
+mod arena;
 mod barrier;
 mod map;
 
-use crate::pool::stride;
 use crate::sum::{BLOCK, Sum};
 use crate::transport::{Settings, Transport, check_parts};
 use crate::{CollectiveError, Layout, Piece, Pool};
+pub(crate) use arena::Arena;
 use barrier::{Barrier, Tag};
-use map::{Map, PAGE, PeerArena};
+use map::{PAGE, PeerArena};
 pub use map::{Region, as_bytes, as_bytes_mut, monotonic_ns};
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 
 /// The shared-memory transport. Built, used and dropped on one thread.
 pub struct SharedMemory {
     layout: Layout,
     barrier: Barrier,
+    pool: Arc<Pool>,
     /// Arenas in order of rank; None at our own place.
     peers: Vec<Option<PeerArena>>,
     sum: Sum,
     /// Room, used in turn, for copies of this rank's nodes of a small bucket.
-    stages: [Region; 2],
+    stages: Option<[Region; 2]>,
     sent_bytes: u64,
     thread: PhantomData<*const ()>,
 }
@@ -55,14 +57,14 @@ pub fn create_file() -> Result<(File, String), CollectiveError> {
 }
 
 impl SharedMemory {
-    /// Maps the file at `path` (made by [`create_file`], or made here when there is none), adds
-    /// room for this rank's partial sums to it and waits for all peers to do the same.
+    /// Maps the file at `path` (made by [`create_file`], or made here when there is none), says
+    /// there where the partial sums of `pool` lie, and waits for all peers to do the same.
     pub fn attach(
         path: &str,
         layout: &Layout,
-        lanes: usize,
+        pool: &Arc<Pool>,
         settings: &Settings,
-    ) -> Result<(SharedMemory, Pool), CollectiveError> {
+    ) -> Result<SharedMemory, CollectiveError> {
         let memory = |what: &str| {
             let what = format!("{what} {path}");
             move |source| CollectiveError::Memory { what, source }
@@ -78,45 +80,46 @@ impl SharedMemory {
         let barrier =
             Barrier::attach(&file, layout, settings).map_err(memory("cannot map shared memory"))?;
         barrier.agree(layout)?;
-        let arena = own_arena(&file, &barrier, layout, lanes);
-        let (stages, pool) = arena.map_err(memory("cannot reserve gradients in"))?;
+        let stages = {
+            let private = || CollectiveError::Layout("partial sums in private memory".into());
+            let mut arena = pool.arena().ok_or_else(private)?;
+            let stages = arena.stages(stage(layout));
+            let stages = stages.map_err(memory("cannot reserve gradients in"))?;
+            barrier.announce(&arena.place());
+            stages
+        };
         let mut shared = SharedMemory {
             layout: layout.clone(),
             barrier,
+            pool: pool.clone(),
             peers: Vec::new(),
             sum: Sum::new(layout),
-            stages,
+            stages: Some(stages),
             sent_bytes: 0,
             thread: PhantomData,
         };
         shared.barrier.meet(settings.attach, "waiting for peers to attach")?;
-        for rank in 0..layout.world() {
-            let arena = (rank != layout.rank()).then(|| shared.map_peer(&file, rank));
-            let arena = arena.transpose().map_err(memory("cannot map gradients of a peer in"))?;
-            shared.peers.push(arena);
-        }
+        let other = |rank| (rank != layout.rank()).then(|| shared.barrier.place(rank));
+        let places: Vec<_> = (0..layout.world()).map(other).collect();
+        let peers = pool.arena().map_or_else(|| Ok(Vec::new()), |mut a| a.peers(&places));
+        shared.peers = peers.map_err(|(rank, e)| {
+            let why = format!("its gradients cannot be mapped: {e}");
+            CollectiveError::PeerLost { rank, why }
+        })?;
         shared.barrier.meet(settings.attach, "waiting for peers to attach")?;
         if layout.rank() == 0 && !path.starts_with("/proc/") {
             // All have it open: nothing is left behind whatever happens from here on.
             let _ = std::fs::remove_file(path);
         }
-        Ok((shared, pool?))
-    }
-
-    fn map_peer(&self, file: &File, rank: u32) -> io::Result<PeerArena> {
-        let (offset, bytes) = self.barrier.arena(rank);
-        let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
-        if !offset.is_multiple_of(PAGE as u64) || bytes == 0 {
-            return Err(io::Error::other(format!("worker {rank} announced no arena")));
-        }
-        Map::shared(file, offset, bytes).map(PeerArena)
+        Ok(shared)
     }
 
     /// Copies this rank's nodes of a small bucket to where peers may read them; where that is.
     fn stage(&mut self, parts: &[Piece]) -> Vec<usize> {
-        let stage = &mut self.stages[self.barrier.next_parity()];
-        let (start, mut at) = (stage.offset(), 0);
         let mut offsets = Vec::new();
+        let Some(stages) = &mut self.stages else { return offsets };
+        let stage = &mut stages[self.barrier.next_parity()];
+        let (start, mut at) = (stage.offset(), 0);
         for part in parts {
             let values = part.region();
             offsets.push(start + at);
@@ -175,23 +178,19 @@ impl SharedMemory {
     }
 }
 
-type Arena = ([Region; 2], Result<Pool, CollectiveError>);
-
-fn own_arena(file: &File, barrier: &Barrier, layout: &Layout, lanes: usize) -> io::Result<Arena> {
-    let (copies, stride) = (layout.copies(lanes), stride(layout.slab()));
+/// Elements of the nodes of this rank's largest small bucket.
+fn stage(layout: &Layout) -> usize {
     let small = (0..layout.buckets()).filter(|&b| is_small(layout, b));
-    let stage = small.map(|b| layout.elements(b)).max().unwrap_or(0);
-    let stage = stage * layout.nodes(layout.rank()).len();
-    // Ranks' buffers are staggered too: see `stride`.
-    let lead = (layout.rank() as usize * 0x440) % 0x4000;
-    let elements = 2 * stage + lead + copies * stride;
-    let bytes = (elements * 4).next_multiple_of(PAGE);
-    let offset = barrier.claim(file, bytes as u64)?;
-    let mut arena = Region::of(Map::shared(file, offset, bytes)?, elements);
-    let stages = [arena.split_front(stage), arena.split_front(stage)];
-    // The lead belongs to no copy and is never used.
-    drop(arena.split_front(lead));
-    Ok((stages, Pool::new(layout, arena, copies, stride)))
+    let most = small.map(|b| layout.elements(b)).max().unwrap_or(0);
+    most * layout.nodes(layout.rank()).len()
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        if let (Some(stages), Some(mut arena)) = (self.stages.take(), self.pool.arena()) {
+            arena.keep_stages(stages);
+        }
+    }
 }
 
 impl Transport for SharedMemory {
@@ -232,6 +231,36 @@ impl Transport for SharedMemory {
         self.reduce(parts, sum, &postings, chunk, true)?;
         self.barrier.meet_now(&what)?;
         self.sent_bytes += 4 * (parts.len() * (elements - own) + own * others) as u64;
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        step: u64,
+        bucket: usize,
+        (from, to): (u32, &[bool]),
+        values: &mut Piece,
+    ) -> Result<(), CollectiveError> {
+        let elements = values.region().len();
+        let tag = Tag { step, op: 1 + bucket as u64, elements: elements as u64 };
+        let what = format!("copy bucket {bucket} after step {step}");
+        self.barrier.post(&tag, &[values.region().offset()])?;
+        self.barrier.meet_now(&what)?;
+        let me = self.layout.rank();
+        if to.get(me as usize) == Some(&true) && from != me {
+            let place = self.barrier.posting(from, &tag, 1)?;
+            let arena = self.peers.get(from as usize).and_then(Option::as_ref);
+            let source = arena.zip(place.first());
+            let source = source.and_then(|(arena, at)| arena.read(*at, elements));
+            let source = source.ok_or_else(|| CollectiveError::Mismatch {
+                rank: from,
+                ours: format!("a copy of {elements} elements"),
+                theirs: "a place beyond its arena".into(),
+            })?;
+            values.region_mut().copy_from_slice(source);
+        }
+        // Only now may the source be changed.
+        self.barrier.meet_now(&what)?;
         Ok(())
     }
 

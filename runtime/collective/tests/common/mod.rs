@@ -116,18 +116,19 @@ pub fn open(
     layout: &Layout,
     lanes: usize,
     settings: &Settings,
-) -> Result<(Box<dyn Transport>, Pool), CollectiveError> {
+) -> Result<(Box<dyn Transport>, Arc<Pool>), CollectiveError> {
     match kind {
         _ if layout.world() == 1 => {
-            Ok((Box::new(Alone::new(layout.clone())), Pool::private(layout, lanes)?))
+            Ok((Box::new(Alone::new(layout.clone())), Pool::private(layout, lanes)?.into()))
         }
         Kind::Shared => {
-            let (shared, pool) = SharedMemory::attach(path, layout, lanes, settings)?;
+            let pool = Arc::new(Pool::shared(layout, lanes)?);
+            let shared = SharedMemory::attach(path, layout, &pool, settings)?;
             Ok((Box::new(shared), pool))
         }
         Kind::Messages => {
             let mesh = Mesh::new(layout.clone(), bulk, settings.clone());
-            Ok((Box::new(mesh), Pool::private(layout, lanes)?))
+            Ok((Box::new(mesh), Pool::private(layout, lanes)?.into()))
         }
     }
 }
