@@ -73,11 +73,12 @@ impl Fold {
     /// hand goes on: partial sums of shards that are still this rank's remain, and only shards of
     /// which some bucket is missing, or that are not `known`, are computed. Without, it is dropped.
     ///
-    /// `pool` is where sums are from now on; what remains moves there.
+    /// `pool` is where sums are from now on; what remains moves there. `spare` pieces of each bucket
+    /// are left for other use.
     pub fn renew(
         self,
         layout: Layout,
-        lanes: usize,
+        (lanes, spare): (usize, usize),
         pool: Arc<Pool>,
         known: Option<&dyn Fn(u32) -> bool>,
     ) -> Result<Fold, CollectiveError> {
@@ -101,7 +102,8 @@ impl Fold {
             layout.held().iter().copied().filter(|s| !whole(s)).collect::<Vec<u32>>()
         });
         let kept = remain.iter().map(BTreeMap::len).max().unwrap_or(0);
-        let most = layout.copies_for(lanes, missing.as_deref().unwrap_or(layout.held()), kept);
+        let shards = missing.as_deref().unwrap_or(layout.held());
+        let most = spare + layout.copies_for(lanes, shards, kept);
         let moved = !Arc::ptr_eq(&old, &pool);
         let there =
             |bucket: usize| if moved { 0 } else { remain.get(bucket).map_or(0, |r| r.len()) };

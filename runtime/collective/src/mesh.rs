@@ -484,7 +484,7 @@ impl<B: Bulk> Transport for Mesh<B> {
                 let message = self.next(&head, since, |rank| rank == from)?;
                 let wrong = || mismatch(message.peer, &head, &message.head);
                 let piece = message.head.piece as usize;
-                let fresh = missing.get_mut(piece).is_some_and(|m| std::mem::take(m));
+                let fresh = missing.get_mut(piece).is_some_and(std::mem::take);
                 let fits = message.peer == from && message.head.phase == head.phase;
                 let range = all.get(piece).filter(|_| fresh && fits).ok_or_else(wrong)?;
                 let room = as_bytes_mut(&mut values.region_mut()[range.clone()]);

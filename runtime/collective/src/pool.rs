@@ -122,6 +122,21 @@ impl Pool {
         }
     }
 
+    /// Takes back a piece whose reduction has failed. It is lent again once no peer can write into
+    /// it any more.
+    pub fn quarantine(&self, piece: Piece) {
+        match self.arena() {
+            Some(mut arena) => arena.quarantine(piece),
+            None => self.give(piece),
+        }
+    }
+
+    /// Looks through what has been put apart, after the peers of a generation have met.
+    pub(crate) fn release(&self) {
+        let released = self.arena().map(|mut arena| arena.released()).unwrap_or_default();
+        released.into_iter().for_each(|piece| self.give(piece));
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<Piece>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -166,6 +166,9 @@ pub struct Halted {
     pub done: Option<u64>,
     /// Where its peers reach it from now on.
     pub peer_address: String,
+    /// Shards of the step at hand that need not be computed again here, if the run goes on at
+    /// `done`.
+    pub kept: Vec<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
@@ -239,6 +242,8 @@ pub struct Phases {
     pub backward_ns: u64,
     /// Gradient bytes sent to other workers.
     pub sent_bytes: u64,
+    /// Shards that this worker has computed since the members last changed.
+    pub shards: u32,
 }
 
 /// One task on one stream of one worker, for the Chrome trace.

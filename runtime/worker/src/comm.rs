@@ -3,7 +3,7 @@
 
 use crate::WorkerError;
 use crate::setup::Bench;
-use crate::share::share;
+use crate::share::{Owed, share};
 use crate::step::StepJob;
 use crate::trace::{Spans, now_ns};
 use monarch_collective::{
@@ -22,34 +22,27 @@ use crate::peers::PeerBulk;
 /// What it takes to reach the peers.
 pub(crate) struct Wires {
     pub(crate) links: Links,
-    pub(crate) layout: Layout,
-    pub(crate) lanes: usize,
     pub(crate) settings: Settings,
     /// For [`Links::Quic`].
     pub(crate) bulk: Option<PeerBulk>,
 }
 
 impl Wires {
-    fn open(self) -> Result<(Box<dyn Transport>, Pool), WorkerError> {
+    fn open(self, layout: &Layout, pool: &Arc<Pool>) -> Result<Box<dyn Transport>, WorkerError> {
         let failed = |source| WorkerError::Collective {
             step: None,
             task: "connect to the other workers".into(),
             source,
         };
-        let Wires { links, layout, lanes, settings, bulk } = self;
+        let Wires { links, settings, bulk } = self;
         match (links, bulk) {
-            _ if layout.world() == 1 => {
-                let pool = Pool::private(&layout, lanes).map_err(failed)?;
-                Ok((Box::new(Alone::new(layout)), pool))
-            }
+            _ if layout.world() == 1 => Ok(Box::new(Alone::new(layout.clone()))),
             (Links::SharedMemory { path }, _) => {
-                let opened = SharedMemory::attach(&path, &layout, lanes, &settings);
-                let (shared, pool) = opened.map_err(failed)?;
-                Ok((Box::new(shared), pool))
+                let shared = SharedMemory::attach(&path, layout, pool, &settings);
+                Ok(Box::new(shared.map_err(failed)?))
             }
             (Links::Quic { .. }, Some(bulk)) => {
-                let pool = Pool::private(&layout, lanes).map_err(failed)?;
-                Ok((Box::new(Mesh::new(layout, bulk, settings)), pool))
+                Ok(Box::new(Mesh::new(layout.clone(), bulk, settings)))
             }
             _ => {
                 let what = format!("{} workers, but no way between them", layout.world());
@@ -71,10 +64,10 @@ pub(crate) struct Reduced {
 }
 
 pub(crate) enum Request {
-    Step(Arc<StepJob>),
+    /// With the copy of the weights that is to be made before its reductions.
+    Step(Arc<StepJob>, Option<Owed>),
     Scalars(u64, Scalars),
-    /// Weights and optimizer of this rank, as after so many steps, to all.
-    Share(u32, u64),
+    Share(Owed),
 }
 
 type Reply = Result<Reduced, WorkerError>;
@@ -90,73 +83,53 @@ pub(crate) enum Comm {
     },
 }
 
-/// A communication stream whose transport is open, before the rest of the worker stands.
-pub(crate) enum Opened {
-    Here(Box<dyn Transport>),
-    Thread { bench: Sender<Arc<Bench>>, comm: Comm },
-}
-
-impl Opened {
+impl Comm {
     /// Opens the transport; `apart` puts it on a thread of its own.
-    pub(crate) fn open(wires: Wires, apart: bool) -> Result<(Opened, Pool), WorkerError> {
+    pub(crate) fn open(wires: Wires, bench: &Arc<Bench>, apart: bool) -> Result<Comm, WorkerError> {
         if !apart {
-            let (transport, pool) = wires.open()?;
-            return Ok((Opened::Here(transport), pool));
+            return wires.open(bench.fold.layout(), bench.fold.pool()).map(Comm::Here);
         }
-        let (bench, its_bench) = channel();
         let (requests, its_requests) = channel();
         let (reply, replies) = channel();
-        let (pool_to, pool_from) = channel();
+        let bench = bench.clone();
         let work = move || {
             // The transport lives and dies on this thread.
-            let mut transport = match wires.open() {
-                Ok((transport, pool)) => {
-                    if pool_to.send(Ok(pool)).is_err() {
-                        return;
-                    }
-                    transport
-                }
-                Err(error) => {
-                    let _ = pool_to.send(Err(error));
-                    return;
-                }
+            let opened = wires.open(bench.fold.layout(), bench.fold.pool());
+            let (first, transport) = match opened {
+                Ok(transport) => (Ok(Reduced::default()), Some(transport)),
+                Err(error) => (Err(error), None),
             };
-            if let Ok(bench) = its_bench.recv() {
+            if reply.send(first).is_ok()
+                && let Some(mut transport) = transport
+            {
                 serve(&mut *transport, &bench, &its_requests, &reply);
             }
         };
         let thread = std::thread::Builder::new().name("communication".into()).spawn(work);
         let thread = thread.map_err(|e| WorkerError::setup("start communication", e))?;
-        let ended = || WorkerError::setup("connect to the other workers", "the thread has ended");
-        let pool = pool_from.recv().unwrap_or_else(|_| Err(ended()))?;
         let comm = Comm::Thread { requests: Some(requests), replies, thread: Some(thread) };
-        Ok((Opened::Thread { bench, comm }, pool))
-    }
-
-    pub(crate) fn begin(self, bench: &Arc<Bench>) -> Comm {
-        match self {
-            Opened::Here(transport) => Comm::Here(transport),
-            Opened::Thread { bench: to, comm } => {
-                // A thread that has ended is noticed at the first request.
-                let _ = to.send(bench.clone());
-                comm
-            }
+        if let Comm::Thread { replies, .. } = &comm {
+            replies.recv().unwrap_or_else(|_| Err(ended()))?;
         }
+        Ok(comm)
     }
-}
 
-impl Comm {
     /// Lets the reductions of a step begin as soon as their buckets are folded.
-    pub(crate) fn begin_step(&self, job: &Arc<StepJob>) {
+    pub(crate) fn begin_step(&self, job: &Arc<StepJob>, owed: Option<&Owed>) {
         if let Comm::Thread { requests: Some(requests), .. } = self {
-            let _ = requests.send(Request::Step(job.clone()));
+            let _ = requests.send(Request::Step(job.clone(), owed.cloned()));
         }
     }
 
     /// Waits for the reductions of the step that has begun.
-    pub(crate) fn end_step(&mut self, bench: &Bench, job: &Arc<StepJob>) -> Reply {
+    pub(crate) fn end_step(
+        &mut self,
+        bench: &Bench,
+        job: &Arc<StepJob>,
+        owed: Option<&Owed>,
+    ) -> Reply {
         match self {
-            Comm::Here(transport) => step(&mut **transport, bench, job),
+            Comm::Here(transport) => step(&mut **transport, bench, job, owed),
             Comm::Thread { replies, .. } => replies.recv().unwrap_or_else(|_| Err(ended())),
         }
     }
@@ -180,18 +153,13 @@ impl Comm {
         }
     }
 
-    /// Gives all ranks the weights and the optimizer's state of one.
-    pub(crate) fn share(
-        &mut self,
-        bench: &Bench,
-        donor: u32,
-        step: u64,
-    ) -> Result<(), WorkerError> {
+    /// Gives others the weights and the optimizer's state of one.
+    pub(crate) fn share(&mut self, bench: &Bench, owed: &Owed) -> Result<(), WorkerError> {
         match self {
-            Comm::Here(transport) => share(&mut **transport, bench, donor, step),
+            Comm::Here(transport) => share(&mut **transport, bench, owed),
             Comm::Thread { requests, replies, .. } => {
                 if let Some(requests) = requests {
-                    let _ = requests.send(Request::Share(donor, step));
+                    let _ = requests.send(Request::Share(owed.clone()));
                 }
                 replies.recv().unwrap_or_else(|_| Err(ended())).map(|_| ())
             }
@@ -224,12 +192,10 @@ fn serve(
 ) {
     while let Ok(request) = requests.recv() {
         let answer = AssertUnwindSafe(|| match request {
-            Request::Step(job) => step(transport, bench, &job),
+            Request::Step(job, owed) => step(transport, bench, &job, owed.as_ref()),
             Request::Scalars(step, mine) => numbers(transport, bench, step, &mine)
                 .map(|scalars| Reduced { scalars, ..Reduced::default() }),
-            Request::Share(donor, step) => {
-                share(transport, bench, donor, step).map(|()| Reduced::default())
-            }
+            Request::Share(owed) => share(transport, bench, &owed).map(|()| Reduced::default()),
         });
         let reply = catch_unwind(answer).unwrap_or_else(|_| Err(ended()));
         if replies.send(reply).is_err() {
@@ -250,19 +216,32 @@ fn numbers(
 }
 
 /// All reductions of a step. Lanes fold meanwhile, or have done so.
-fn step(transport: &mut dyn Transport, bench: &Bench, job: &StepJob) -> Reply {
+fn step(transport: &mut dyn Transport, bench: &Bench, job: &StepJob, owed: Option<&Owed>) -> Reply {
     let sent = transport.sent_bytes();
     let mut out = Reduced::default();
     let mut spans = Spans::new(job.traced, "communication");
-    let done = reduce(transport, bench, job, &mut out, &mut spans);
-    if done.is_err() {
-        // Lanes must not wait for slabs that never come back.
+    let copied = owed.map_or(Ok(()), |owed| share(transport, bench, owed));
+    let done = copied.and_then(|()| reduce(transport, bench, job, &mut out, &mut spans));
+    if let Err(error) = done {
+        // Lanes begin no other shard; the sums of those that they have done are kept.
         bench.stop.set();
+        out.give_up(bench);
+        return Err(error);
     }
-    done?;
     out.sent_bytes = transport.sent_bytes() - sent;
     out.spans = spans.take();
     Ok(out)
+}
+
+impl Reduced {
+    /// The step does not come to its end among these members.
+    pub(crate) fn give_up(self, bench: &Bench) {
+        for (bucket, pieces) in self.buckets.into_iter().enumerate() {
+            let mut pieces = pieces.into_iter();
+            pieces.next().into_iter().for_each(|sum| bench.fold.pool().give(sum));
+            bench.fold.put_back(bucket, pieces.collect());
+        }
+    }
 }
 
 fn reduce(
@@ -282,12 +261,17 @@ fn reduce(
                 start_ns = now_ns();
                 let room = || CollectiveError::Layout(format!("no room for bucket {bucket}"));
                 let mut sum = bench.fold.pool().take(bucket).ok_or_else(room)?;
-                transport.all_reduce(job.step, bucket, &parts, &mut sum)?;
-                bytes = 4 * bench.fold.layout().elements(bucket) as u64;
+                if let Err(error) = transport.all_reduce(job.step, bucket, &parts, &mut sum) {
+                    // Who is slow to hear of the end may still write into it.
+                    bench.fold.pool().quarantine(sum);
+                    bench.fold.put_back(bucket, parts);
+                    return Err(error);
+                }
                 out.buckets.push(std::iter::once(sum).chain(parts).collect());
+                bytes = 4 * bench.fold.layout().elements(bucket) as u64;
             }
             _ => {
-                let mine = job.wait_scalars(&bench.stop)?;
+                let mine = job.wait_scalars(bench.fold.layout().held(), &bench.stop)?;
                 start_ns = now_ns();
                 out.scalars = all_reduce_scalars(transport, bench.fold.layout(), job.step, &mine)?;
             }

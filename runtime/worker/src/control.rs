@@ -31,6 +31,8 @@ struct State {
     stop: Stop,
     /// `Hello` is sent.
     introduced: bool,
+    /// Set when the run ends early: also what would outlive a generation is dropped.
+    end: Stop,
     /// The run is over: the reader may leave.
     over: bool,
 }
@@ -123,6 +125,9 @@ impl Orders {
         if state.protocol.stops() {
             state.stop.set();
         }
+        if state.protocol.end().is_some() {
+            state.end.set();
+        }
         drop(state);
         self.shared.came.notify_all();
     }
@@ -147,6 +152,11 @@ impl Orders {
     /// The switch that ends the waits of the generation at hand.
     pub(crate) fn stop(&self) -> Stop {
         self.lock().stop.clone()
+    }
+
+    /// The switch that is set when the run ends early.
+    pub(crate) fn ended(&self) -> Stop {
+        self.lock().end.clone()
     }
 
     /// Waits until the work at hand is to be dropped; the generation that comes after it.

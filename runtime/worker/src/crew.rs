@@ -14,6 +14,7 @@ pub(crate) type Job = Arc<dyn Fn(&mut Lane) -> Result<(), WorkerError> + Send + 
 pub(crate) struct Crew {
     first: Lane,
     others: Vec<Helper>,
+    say: Sender<Result<(), WorkerError>>,
     done: Receiver<Result<(), WorkerError>>,
 }
 
@@ -24,19 +25,35 @@ struct Helper {
 }
 
 impl Crew {
-    /// Starts a thread for each lane but the first.
-    pub(crate) fn new(first: Lane, others: Vec<Lane>) -> Result<Crew, WorkerError> {
+    pub(crate) fn new(first: Lane) -> Crew {
         let (say, done) = channel();
-        let mut helpers = Vec::new();
-        for lane in others {
+        Crew { first, others: Vec::new(), say, done }
+    }
+
+    /// As many lanes as this, the first included; each of the others has a thread.
+    pub(crate) fn resize(
+        &mut self,
+        lanes: usize,
+        make: impl Fn(usize) -> Result<Lane, WorkerError>,
+    ) -> Result<(), WorkerError> {
+        for helper in self.others.drain(lanes.saturating_sub(1).min(self.others.len())..) {
+            helper.leave();
+        }
+        while self.lanes() < lanes {
+            let lane = make(self.lanes())?;
             let (jobs, mine) = channel::<Job>();
-            let (name, say) = (format!("lane {}", lane.number), say.clone());
+            let (name, say) = (format!("lane {}", lane.number), self.say.clone());
             let work = move || serve(lane, &mine, &say);
             let thread = std::thread::Builder::new().name(name).spawn(work);
             let thread = thread.map_err(|e| WorkerError::setup("start lanes", e))?;
-            helpers.push(Helper { jobs: Some(jobs), thread: Some(thread) });
+            self.others.push(Helper { jobs: Some(jobs), thread: Some(thread) });
         }
-        Ok(Crew { first, others: helpers, done })
+        Ok(())
+    }
+
+    /// Bytes that a lane holds; all hold the same.
+    pub(crate) fn lane_bytes(&self) -> u64 {
+        self.first.bytes()
     }
 
     pub(crate) fn lanes(&self) -> usize {
@@ -73,15 +90,19 @@ impl Crew {
     }
 }
 
+impl Helper {
+    fn leave(mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // Its panics have been turned into errors.
+            let _ = thread.join();
+        }
+    }
+}
+
 impl Drop for Crew {
     fn drop(&mut self) {
-        for helper in &mut self.others {
-            helper.jobs = None;
-            if let Some(thread) = helper.thread.take() {
-                // Its panics have been turned into errors.
-                let _ = thread.join();
-            }
-        }
+        self.others.drain(..).for_each(Helper::leave);
     }
 }
 

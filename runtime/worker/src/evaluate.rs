@@ -51,7 +51,7 @@ impl EvalJob {
                 return Ok(());
             }
             let failed = |source| self.collective("evaluate", source);
-            lane.stop.check().map_err(failed)?;
+            lane.stop.check().and_then(|()| self.bench.stop.check()).map_err(failed)?;
             let batch = item / held;
             let positions = self.positions(batch as u64, shard);
             let samples = positions.end - positions.start;

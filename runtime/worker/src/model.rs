@@ -21,6 +21,23 @@ pub(crate) struct State {
     pub(crate) slots: Vec<Weights>,
 }
 
+impl State {
+    /// The weights (0), or a slot of the optimizer (1 and up).
+    pub(crate) fn kind(&self, kind: usize) -> Option<&Weights> {
+        match kind.checked_sub(1) {
+            None => Some(&self.weights),
+            Some(slot) => self.slots.get(slot),
+        }
+    }
+
+    pub(crate) fn kind_mut(&mut self, kind: usize) -> Option<&mut Weights> {
+        match kind.checked_sub(1) {
+            None => Some(&mut self.weights),
+            Some(slot) => self.slots.get_mut(slot),
+        }
+    }
+}
+
 /// The state between threads: read by all lanes in a step, written in an update.
 #[derive(Debug)]
 pub(crate) struct Model {
@@ -36,6 +53,25 @@ impl Model {
     /// Weights that are never trained, and room for those of another worker.
     pub(crate) fn frozen(plan: &Plan) -> Result<Model, WorkerError> {
         Model::fill(plan, |weight| !weight.trainable)
+    }
+
+    /// Another one with the same values; None when memory is short.
+    pub(crate) fn copy(&self, plan: &Plan) -> Option<Model> {
+        if self.bytes() > available_bytes() / 2 {
+            return None;
+        }
+        let mut state = State::zeros(plan, INIT).ok()?;
+        let own = self.read();
+        for kind in 0..=own.slots.len() {
+            let (from, to) = (own.kind(kind)?, state.kind_mut(kind)?);
+            for i in 0..from.len().min(to.len()) {
+                let (from, to) = (from.get(i), to.get_mut(i));
+                if from.len() == to.len() {
+                    to.copy_from_slice(from);
+                }
+            }
+        }
+        Some(Model { state: RwLock::new(state) })
     }
 
     fn fill(plan: &Plan, wanted: impl Fn(&Weight) -> bool) -> Result<Model, WorkerError> {
@@ -203,6 +239,14 @@ impl State {
             slots: slots.collect::<Result<Vec<_>, _>>().map_err(memory)?,
         })
     }
+}
+
+/// Memory that this machine has left, as far as it says so.
+fn available_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|l| l.split_ascii_whitespace().next()?.parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib.saturating_mul(1024))
 }
 
 /// A matrix with rows and columns exchanged; anything else as it is.

@@ -9,7 +9,9 @@ use crate::link::{ControlLink, Outlet};
 use crate::peers::{Listening, PeerSettings};
 use crate::protocol::{Next, Order};
 use crate::save::Saver;
-use crate::setup::{Bench, Held, Job};
+use crate::setup::{Bench, Held, Job, Kit};
+use crate::share::Owed;
+use crate::step::StepJob;
 use crate::trace::{Spans, now_ns};
 use monarch_wire::{Due, DueKind, Finished, Form, FromWorker, Halted, Hello, TraceSpan};
 use std::collections::BTreeSet;
@@ -71,9 +73,10 @@ fn drive(orders: &Orders, outlet: &Outlet, config: Config) -> Result<(), WorkerE
     outlet.send(FromWorker::Hello(hello(&config, address)));
     orders.introduced();
     let (job, mut form) = orders.start().and_then(|start| Job::open(*start)).map_err(tell)?;
-    let mut held = None;
+    let (mut held, mut kit) = (None, Kit::default());
     loop {
-        let ended = serve(&job, &form, &mut held, listening.take(), orders, outlet);
+        let listening_now = listening.take();
+        let ended = serve(&job, &form, &mut held, &mut kit, listening_now, orders, outlet);
         let Err(error) = ended else { return Ok(()) };
         let mut generation = dropped(orders, outlet, error)?;
         // Members may change again before all have taken their places.
@@ -83,7 +86,8 @@ fn drive(orders: &Orders, outlet: &Outlet, config: Config) -> Result<(), WorkerE
                 let done = held.as_ref().map(|h: &Held| h.done);
                 let peer_address =
                     listening.as_ref().map_or_else(String::new, |l| l.address.clone());
-                outlet.send(FromWorker::Halted(Halted { generation, done, peer_address }));
+                let kept = done.map_or_else(Vec::new, |done| kit.kept(done));
+                outlet.send(FromWorker::Halted(Halted { generation, done, peer_address, kept }));
             }
             match orders.form() {
                 Ok(next) => break *next,
@@ -99,17 +103,17 @@ fn serve(
     job: &Job,
     form: &Form,
     held: &mut Option<Held>,
+    kit: &mut Kit,
     listening: Option<Listening>,
     orders: &Orders,
     outlet: &Outlet,
 ) -> Result<(), WorkerError> {
-    let (mut worker, ready) = job.take_place(form, held, listening, orders, outlet)?;
+    let (mut worker, ready) = job.take_place(form, held, kit, listening, orders, outlet)?;
     outlet.send(FromWorker::Ready(ready));
-    match held {
-        // Told before the peers see this worker leave.
-        Some(held) => worker.work(orders, outlet, &mut held.done),
-        None => Ok(()),
-    }
+    let ended = worker.work(orders, outlet, form.base, held);
+    // Told before the peers see this worker leave.
+    *kit = worker.dismantle();
+    ended
 }
 
 /// What follows from the end of a generation: the number of the next one, if there is to be one.
@@ -148,6 +152,11 @@ pub(crate) struct Worker {
     pub(crate) traced: BTreeSet<u64>,
     /// Spans between steps, reported with the next step.
     pub(crate) pending: Vec<TraceSpan>,
+    /// The step at hand, until its update.
+    pub(crate) underway: Option<Arc<StepJob>>,
+    /// Weights that some members are still to receive.
+    pub(crate) owed: Option<Owed>,
+    pub(crate) has_weights: bool,
 }
 
 impl Worker {
@@ -178,34 +187,73 @@ impl Worker {
         &mut self,
         orders: &Orders,
         outlet: &Outlet,
-        done: &mut u64,
+        mut done: u64,
+        held: &mut Option<Held>,
     ) -> Result<(), WorkerError> {
         loop {
-            match orders.next(*done)? {
+            match orders.next(done)? {
                 Order::Step => {
-                    let report = self.step(*done)?;
-                    match report.trouble {
-                        None => *done += 1,
-                        Some(_) => orders.hold(*done),
+                    let report = self.step(done);
+                    match &report {
+                        Ok(report) if report.trouble.is_none() => done += 1,
+                        Ok(_) => orders.hold(done),
+                        Err(_) => {}
                     }
-                    outlet.send(FromWorker::Step(report));
+                    self.hold(done, held);
+                    outlet.send(FromWorker::Step(report?));
                 }
                 Order::Due(Due { step, what }) => {
-                    if step < *done {
+                    if step < done {
                         let what = format!("`{what:?}` is due at step {step}, {done} are done");
                         return Err(WorkerError::Protocol { what });
                     }
-                    self.due(what, *done, outlet)?;
+                    if matches!(what, DueKind::Save { .. }) {
+                        self.settle(done, held)?;
+                    }
+                    self.due(what, done, outlet)?;
                 }
-                Order::Skip => *done += 1,
+                Order::Skip => {
+                    done += 1;
+                    self.hold(done, held);
+                }
                 Order::Finish => {
+                    self.settle(done, held)?;
                     self.saver.wait()?;
                     let fingerprint = self.bench.model.fingerprint(&self.bench.plan);
-                    outlet.send(FromWorker::Finished(Finished { step: *done, fingerprint }));
+                    outlet.send(FromWorker::Finished(Finished { step: done, fingerprint }));
                     return Ok(());
                 }
             }
         }
+    }
+
+    /// Makes the copy of the weights that is still owed.
+    pub(crate) fn settle(&mut self, done: u64, held: &mut Option<Held>) -> Result<(), WorkerError> {
+        if let Some(owed) = self.owed.take() {
+            self.comm.share(&self.bench, &owed)?;
+            self.has_weights = true;
+        }
+        self.hold(done, held);
+        Ok(())
+    }
+
+    /// What is held here from now on, once it is whole. What was there before is let go.
+    fn hold(&self, done: u64, held: &mut Option<Held>) {
+        match held {
+            _ if !self.has_weights => {}
+            Some(held) if Arc::ptr_eq(&held.model, &self.bench.model) => held.done = done,
+            _ => *held = Some(Held { model: self.bench.model.clone(), done }),
+        }
+    }
+
+    /// What is left when the members change.
+    pub(crate) fn dismantle(self) -> Kit {
+        let Worker { bench, crew, comm, underway, .. } = self;
+        // Its thread holds the bench too.
+        drop(comm);
+        let fold = Arc::into_inner(bench).map(|bench| bench.fold);
+        let underway = underway.filter(|_| fold.is_some());
+        Kit { crew: Some(crew), fold, underway }
     }
 }
 

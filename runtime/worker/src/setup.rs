@@ -1,7 +1,7 @@
 //! From `Start` and a place among the members to a worker that can run steps.
 
 use crate::WorkerError;
-use crate::comm::{Opened, Wires};
+use crate::comm::{Comm, Wires};
 use crate::control::Orders;
 use crate::crew::Crew;
 use crate::engine::{Engine, EngineError};
@@ -11,8 +11,10 @@ use crate::peers::Listening;
 use crate::run::Worker;
 use crate::save::Saver;
 use crate::shard::Lane;
+use crate::share::Owed;
+use crate::step::StepJob;
 use crate::tasks::Tasks;
-use monarch_collective::{Fold, Layout, Settings, Stop};
+use monarch_collective::{Fold, Layout, Pool, Settings, Stop};
 use monarch_data::Dataset;
 use monarch_device::Isa;
 use monarch_graph::{Plan, shard_range};
@@ -49,9 +51,31 @@ pub(crate) struct Job {
 
 /// Weights and optimizer, which outlive the generation that they were made in.
 pub(crate) struct Held {
-    model: Arc<Model>,
+    pub(crate) model: Arc<Model>,
     /// Steps that they have seen.
     pub(crate) done: u64,
+}
+
+/// Threads and sums that outlive the generation that they were made in.
+#[derive(Default)]
+pub(crate) struct Kit {
+    pub(crate) crew: Option<Crew>,
+    pub(crate) fold: Option<Fold>,
+    /// The step that the sums are of, when it has not come to its end.
+    pub(crate) underway: Option<Arc<StepJob>>,
+}
+
+impl Kit {
+    /// Shards of step `step` whose gradients and losses are here.
+    pub(crate) fn kept(&self, step: u64) -> Vec<u32> {
+        match (&self.fold, &self.underway) {
+            (Some(fold), Some(job)) if job.step == step => {
+                let shards = fold.complete_shards().into_iter();
+                shards.filter(|shard| job.knows(*shard)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl Job {
@@ -83,19 +107,32 @@ impl Job {
                 }
             };
         }
-        // What is here is about to be overwritten: nobody shall take it for weights until then.
-        let own = held.take().map(|h| h.model);
         match &form.source {
             Source::Members => {}
-            Source::Beginning => return Ok(Arc::new(Model::init(&self.plan)?)),
+            Source::Beginning => {
+                *held = None;
+                return Ok(Arc::new(Model::init(&self.plan)?));
+            }
             Source::Checkpoint { directory, step } => {
+                *held = None;
                 let directory = Path::new(directory);
                 return Ok(Arc::new(Model::load(&self.plan, directory, *step)?));
             }
         }
         if form.is_shared() {
-            return own.map_or_else(|| Ok(Arc::new(Model::frozen(&self.plan)?)), Ok);
+            let copy = held.as_ref().map(|own| own.model.copy(&self.plan));
+            return match (copy, held.take()) {
+                // What is here stays until the newer is: who has that may be lost meanwhile.
+                (Some(Some(copy)), own) => {
+                    *held = own;
+                    Ok(Arc::new(copy))
+                }
+                // There is room for one alone; nobody shall take it for weights until it is whole.
+                (_, Some(own)) => Ok(own.model),
+                (_, None) => Ok(Arc::new(Model::frozen(&self.plan)?)),
+            };
         }
+        *held = None;
         Ok(Arc::new(match &self.resume {
             Some(directory) => Model::load(&self.plan, directory, self.first_step)?,
             None => Model::init(&self.plan)?,
@@ -115,12 +152,13 @@ impl Job {
         Ok(layout)
     }
 
-    /// Takes its place among the members. `held` is what the generation before has left, and is
-    /// left to the next one.
+    /// Takes its place among the members. `held` and `kit` are what the generation before has left,
+    /// and are left to the next one.
     pub(crate) fn take_place(
         &self,
         form: &Form,
         held: &mut Option<Held>,
+        kit: &mut Kit,
         listening: Option<Listening>,
         orders: &Orders,
         outlet: &Outlet,
@@ -129,7 +167,8 @@ impl Job {
         let layout = self.layout(form)?;
         let model = self.model(form, held)?;
         let threads = (form.threads.max(1) as usize).min(layout.held().len().max(1));
-        let lanes = lanes(plan, &self.data, &layout, self.isa, threads, &stop)?;
+        let owed = Owed::of(form);
+        self.equip(form, kit, &layout, threads, owed.is_some(), &orders.ended())?;
         let bulk = match (&form.links, listening) {
             (Links::Quic { peers }, Some(listening)) if form.world > 1 => {
                 Some(listening.connect(form.rank, peers, CONNECT, &stop)?)
@@ -137,56 +176,111 @@ impl Job {
             _ => None,
         };
         let settings = Settings { attach: CONNECT, stop: stop.clone(), ..Settings::default() };
+        let lacking = || WorkerError::setup("start lanes", "no lane");
+        let fold = kit.fold.take().ok_or_else(lacking)?;
+        let pool = fold.pool().clone();
+        let bench = Arc::new(Bench {
+            plan: plan.clone(),
+            tasks: self.tasks.clone(),
+            model,
+            fold,
+            stop: stop.clone(),
+            isa: self.isa,
+        });
+        // Who receives weights and has nothing to compute does so while the others compute.
+        let idle = |rank: usize| layout.nodes(rank as u32).is_empty();
+        let under = form.holders.iter().enumerate().all(|(rank, holds)| *holds || idle(rank));
         // The only bucket is whole when backward is over: nothing is left that it could run under,
         // and another thread would have to be woken for it.
-        let apart = form.world > 1 && plan.overlap && plan.buckets.len() > 1;
-        let links = form.links.clone();
-        let wires = Wires { links, layout: layout.clone(), lanes: threads, settings, bulk };
-        let (opened, pool) = Opened::open(wires, apart)?;
-        let copies = layout.copies(threads) * layout.slab() * 4;
-        let bytes = lanes.iter().map(Lane::bytes).sum::<u64>() + model.bytes() + copies as u64;
-        let fold = Fold::new(layout, pool);
-        let (tasks, isa) = (self.tasks.clone(), self.isa);
-        let (plan, model) = (plan.clone(), model.clone());
-        let bench =
-            Arc::new(Bench { plan: plan.clone(), tasks, model, fold, stop: stop.clone(), isa });
-        let mut comm = opened.begin(&bench);
-        if form.is_shared() {
-            let donor = form.holders.iter().position(|h| *h).unwrap_or(0) as u32;
-            comm.share(&bench, donor, form.base)?;
-        }
-        *held = Some(Held { model: bench.model.clone(), done: form.base });
-        let kept = form.holders.iter().all(|h| *h);
-        let ready = Ready {
-            generation: form.generation,
-            fingerprint: if kept { String::new() } else { bench.model.fingerprint(&plan) },
-            bytes,
-            isa: isa.name().into(),
-            threads: threads as u32,
+        let apart =
+            form.world > 1 && (plan.overlap && plan.buckets.len() > 1 || owed.is_some() && under);
+        let wires = Wires { links: form.links.clone(), settings, bulk };
+        let comm = match Comm::open(wires, &bench, apart) {
+            Ok(comm) => comm,
+            Err(error) => {
+                kit.fold = Arc::into_inner(bench).map(|bench| bench.fold);
+                return Err(error);
+            }
         };
-        let mut lanes = lanes.into_iter();
-        let first = lanes.next().ok_or_else(|| WorkerError::setup("start lanes", "no lane"))?;
-        let worker = Worker {
-            crew: Crew::new(first, lanes.collect())?,
+        let crew = kit.crew.take().ok_or_else(lacking)?;
+        let bytes = crew.lane_bytes() * threads as u64 + bench.model.bytes() + pool.bytes();
+        let mut worker = Worker {
+            crew,
             comm,
-            saver: Saver::new(plan, form.rank, form.world, outlet.clone(), stop),
+            saver: Saver::new(plan.clone(), form.rank, form.world, outlet.clone(), stop),
             pending: Vec::new(),
             traced: self.trace.iter().copied().collect(),
+            underway: kit.underway.take(),
+            has_weights: owed.is_none() || form.holders.get(form.rank as usize) == Some(&true),
+            owed,
             bench,
         };
-        Ok((worker, ready))
+        let later = worker.owed.is_some() && under;
+        if !later && let Err(error) = worker.settle(form.base, held) {
+            *kit = worker.dismantle();
+            return Err(error);
+        }
+        let kept = later || form.holders.iter().all(|h| *h);
+        let fingerprint = if kept { String::new() } else { worker.bench.model.fingerprint(plan) };
+        let (isa, threads) = (self.isa.name().into(), threads as u32);
+        Ok((worker, Ready { generation: form.generation, fingerprint, bytes, isa, threads }))
+    }
+
+    /// Lanes and sums for the place: what is there already, as far as it fits.
+    fn equip(
+        &self,
+        form: &Form,
+        kit: &mut Kit,
+        layout: &Layout,
+        threads: usize,
+        shares: bool,
+        ended: &Stop,
+    ) -> Result<(), WorkerError> {
+        let make = |number| lane(&self.plan, &self.data, layout, self.isa, number, ended);
+        let mut crew = match kit.crew.take() {
+            Some(crew) => crew,
+            None => Crew::new(make(0)?),
+        };
+        crew.resize(threads, make)?;
+        kit.crew = Some(crew);
+        let failed = |e| WorkerError::setup("make room for gradients", e);
+        let shared = form.world > 1 && matches!(form.links, Links::SharedMemory { .. });
+        let pool = |lanes| match shared {
+            true => Pool::shared(layout, lanes).map(Arc::new),
+            false => Pool::private(layout, lanes).map(Arc::new),
+        };
+        // Partial sums are good for these weights and this step alone.
+        let holds = form.holders.get(form.rank as usize) == Some(&true);
+        kit.underway.take_if(|job| job.step != form.base || !holds);
+        let known = kit.underway.clone().map(|job| {
+            job.resume();
+            move |shard| job.knows(shard)
+        });
+        let known = known.as_ref().map(|known| known as &dyn Fn(u32) -> bool);
+        kit.fold = Some(match kit.fold.take() {
+            None => Fold::new(layout.clone(), pool(threads).map_err(failed)?),
+            Some(fold) => {
+                // Private memory is the faster one, but moving costs more than it gains.
+                let fits = fold.pool().is_shared() || !shared;
+                let pool = if fits { Ok(fold.pool().clone()) } else { pool(threads) };
+                let spare = usize::from(shares);
+                let pool = pool.map_err(failed)?;
+                fold.renew(layout.clone(), (threads, spare), pool, known).map_err(failed)?
+            }
+        });
+        Ok(())
     }
 }
 
-/// Lanes with all programs, made ready for the shards of a full batch.
-fn lanes(
+/// A lane with all programs, made ready for the shards of a full batch.
+fn lane(
     plan: &Plan,
     data: &Arc<Dataset>,
     layout: &Layout,
     isa: Isa,
-    threads: usize,
+    number: usize,
     stop: &Stop,
-) -> Result<Vec<Lane>, WorkerError> {
+) -> Result<Lane, WorkerError> {
     let failed = |e: EngineError| WorkerError::Setup {
         task: "prepare the program".into(),
         message: e.message,
@@ -199,7 +293,7 @@ fn lanes(
     });
     let mut sizes: Vec<u64> = sizes.filter(|&n| n > 0).collect();
     sizes.dedup();
-    let lane = |number| {
+    let make = || {
         let mut train = Engine::new(&plan.train.program, data, layout.slab(), isa)?;
         for &size in &sizes {
             train.prepare(size)?;
@@ -208,5 +302,5 @@ fn lanes(
         let evals = evals.collect::<Result<Vec<_>, _>>()?;
         Ok(Lane { number, stop: stop.clone(), train, evals })
     };
-    (0..threads).map(lane).collect::<Result<Vec<_>, _>>().map_err(failed)
+    make().map_err(failed)
 }

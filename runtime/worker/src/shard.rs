@@ -14,6 +14,9 @@ use std::ops::Range;
 /// Name of the split that training reads.
 pub(crate) const TRAIN: &str = "train";
 
+/// How long a shard that has been begun may still take when members change.
+const LINGER_NS: u64 = 2_000_000_000;
+
 /// A thread's own memory for all programs.
 pub(crate) struct Lane {
     pub(crate) number: usize,
@@ -37,8 +40,13 @@ impl Lane {
             spans: Spans::new(job.traced, self.number.to_string()),
             spent: Spent::default(),
         };
-        while let Some(shard) = bench.fold.next_shard() {
-            work.shard(self, shard)?;
+        // What has been begun is brought to an end also when members change: it is kept.
+        while !bench.stop.is_set()
+            && let Some(shard) = bench.fold.next_shard()
+        {
+            if !work.shard(self, shard)? {
+                break;
+            }
         }
         job.lane_done(work.spent, work.spans.take());
         Ok(())
@@ -55,7 +63,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn shard(&mut self, lane: &mut Lane, shard: u32) -> Result<(), WorkerError> {
+    /// Computes a shard; false when the others had to be kept waiting for too long.
+    fn shard(&mut self, lane: &mut Lane, shard: u32) -> Result<bool, WorkerError> {
         let positions = self.positions(shard);
         let samples = positions.end - positions.start;
         let first = positions.start - self.job.at.first;
@@ -65,9 +74,15 @@ impl Work<'_> {
             self.job.shard_done(shard, Share::default());
         }
         let tasks = &self.bench.tasks;
+        let mut stopped_ns = None;
         for (i, task) in tasks.shard.iter().enumerate() {
             lane.stop.check().map_err(|e| self.collective(task, e))?;
             let start_ns = now_ns();
+            if self.bench.stop.is_set()
+                && start_ns.saturating_sub(*stopped_ns.get_or_insert(start_ns)) > LINGER_NS
+            {
+                return Ok(false);
+            }
             match task.kind {
                 TaskKind::LoadBatch if samples > 0 => {
                     let order = Order::Epoch(self.job.at.epoch);
@@ -95,7 +110,8 @@ impl Work<'_> {
                 self.job.shard_done(shard, share);
             }
         }
-        Ok(())
+        self.job.shard_computed();
+        Ok(true)
     }
 
     /// Positions in the epoch's order of a shard's samples.

@@ -6,10 +6,11 @@ use crate::run::Worker;
 use crate::shard::TRAIN;
 use crate::trace::{Spans, now_ns};
 use crate::update::Update;
-use monarch_collective::{CollectiveError, Layout, Scalars, Stop};
+use monarch_collective::{CollectiveError, Scalars, Stop};
 use monarch_data::{Position, position};
 use monarch_graph::Span;
 use monarch_wire::{Phases, StepReport, TraceSpan};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,16 +22,16 @@ pub(crate) struct StepJob {
     pub(crate) step: u64,
     pub(crate) at: Position,
     pub(crate) traced: bool,
-    /// Shards of this rank, in order.
-    held: Vec<u32>,
     progress: Mutex<Progress>,
     losses: Condvar,
 }
 
 #[derive(Default)]
 struct Progress {
-    /// Of each shard held, once its loss is known.
-    shares: Vec<Option<Share>>,
+    /// Of each shard whose loss is known.
+    shares: BTreeMap<u32, Share>,
+    /// Shards computed among the members at hand.
+    computed: u32,
     data_ns: u64,
     spent: Spent,
     spans: Vec<TraceSpan>,
@@ -45,28 +46,29 @@ pub(crate) struct Spent {
 }
 
 impl StepJob {
-    pub(crate) fn new(step: u64, at: Position, traced: bool, layout: &Layout) -> StepJob {
-        let held = layout.held();
-        let progress = Progress { shares: vec![None; held.len()], ..Progress::default() };
-        StepJob {
-            step,
-            at,
-            traced,
-            held: held.to_vec(),
-            progress: Mutex::new(progress),
-            losses: Condvar::new(),
-        }
+    pub(crate) fn new(step: u64, at: Position, traced: bool) -> StepJob {
+        StepJob { step, at, traced, progress: Mutex::default(), losses: Condvar::new() }
+    }
+
+    /// Whether the loss of a shard is known.
+    pub(crate) fn knows(&self, shard: u32) -> bool {
+        self.lock().shares.contains_key(&shard)
+    }
+
+    /// Goes on among other members.
+    pub(crate) fn resume(&self) {
+        self.lock().computed = 0;
+    }
+
+    pub(crate) fn shard_computed(&self) {
+        self.lock().computed += 1;
     }
 
     pub(crate) fn shard_done(&self, shard: u32, share: Share) {
         let mut progress = self.lock();
-        let index = self.held.binary_search(&shard).ok();
-        if let Some(place) = index.and_then(|i| progress.shares.get_mut(i)) {
-            *place = Some(share);
-        }
-        if progress.shares.iter().all(Option::is_some) {
-            self.losses.notify_all();
-        }
+        progress.shares.insert(shard, share);
+        drop(progress);
+        self.losses.notify_all();
     }
 
     pub(crate) fn lane_done(&self, spent: Spent, spans: Vec<TraceSpan>) {
@@ -78,16 +80,21 @@ impl StepJob {
         progress.spans.extend(spans);
     }
 
-    /// Loss and counts of this rank's shards, once all are known. Flag s % 64 is set for a shard s
+    /// Loss and counts of the shards `held`, once all are known. Flag s % 64 is set for a shard s
     /// whose loss is not finite.
-    pub(crate) fn wait_scalars(&self, stop: &Stop) -> Result<Scalars, CollectiveError> {
+    pub(crate) fn wait_scalars(
+        &self,
+        held: &[u32],
+        stop: &Stop,
+    ) -> Result<Scalars, CollectiveError> {
         let mut progress = self.lock();
         loop {
             stop.check()?;
-            let shares: Option<Vec<Share>> = progress.shares.iter().copied().collect();
+            let share = |shard| progress.shares.get(shard).copied();
+            let shares: Option<Vec<Share>> = held.iter().map(share).collect();
             if let Some(shares) = shares {
                 let mut out = Scalars::default();
-                for (shard, share) in self.held.iter().zip(&shares) {
+                for (shard, share) in held.iter().zip(&shares) {
                     out.values.push(vec![share.numerator, share.denominator]);
                     if !share.numerator.is_finite() || !share.denominator.is_finite() {
                         out.flags |= 1 << (shard % 64);
@@ -117,13 +124,26 @@ impl Worker {
             span: Some(bench.plan.data.span),
         })?;
         let traced = self.traced.contains(&step);
-        let job = Arc::new(StepJob::new(step, at, traced, bench.fold.layout()));
-        bench.fold.begin();
-        self.comm.begin_step(&job);
+        let job = self.underway.take_if(|job| job.step == step).unwrap_or_else(|| {
+            bench.fold.begin();
+            Arc::new(StepJob::new(step, at, traced))
+        });
+        self.underway = Some(job.clone());
+        let owed = self.owed.take();
+        self.comm.begin_step(&job, owed.as_ref());
         let (its_bench, its_job) = (bench.clone(), job.clone());
-        let computed = self.crew.run(Arc::new(move |lane| lane.train(&its_bench, &its_job)));
+        let computed = self.crew.run(Arc::new(move |lane| {
+            // The reductions must not wait for a lane that has failed, whatever happens to it.
+            let watch = Watch(&its_bench.stop);
+            lane.train(&its_bench, &its_job)?;
+            std::mem::forget(watch);
+            Ok(())
+        }));
         let computed_ns = now_ns();
-        let reduced = self.comm.end_step(&bench, &job);
+        let reduced = self.comm.end_step(&bench, &job, owed.as_ref());
+        if owed.is_some_and(|owed| owed.is_made()) {
+            self.has_weights = true;
+        }
         let reduced_ns = now_ns();
         // A failed lane stops the reductions, and failed reductions stop the lanes.
         let reduced = match (computed, reduced) {
@@ -139,6 +159,7 @@ impl Worker {
             Ok(update) => self.update(update, &buckets)?,
             Err(bad) => Err(bad),
         };
+        self.underway = None;
         for piece in Arc::into_inner(buckets).into_iter().flatten().flatten() {
             bench.fold.pool().give(piece);
         }
@@ -165,10 +186,20 @@ impl Worker {
             forward_ns,
             backward_ns,
             sent_bytes,
+            shards: progress.computed,
         };
         let lr = bench.plan.schedule.at(step);
         let (epoch, samples) = (at.epoch, at.count);
         Ok(StepReport { step, epoch, samples, loss, grad_norm, lr, phases, spans: all, trouble })
+    }
+}
+
+/// Stops all when it is dropped.
+struct Watch<'a>(&'a Stop);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.set();
     }
 }
 

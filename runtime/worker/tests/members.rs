@@ -94,6 +94,98 @@ fn two_of_three(plan: &Plan, way: Way) -> Vec<Rank> {
     ranks
 }
 
+/// What the two that are left have computed of the step at hand is not computed again, and the
+/// members may change twice before the step comes to its end.
+#[test]
+fn partial_sums_are_kept_until_the_step_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.safetensors");
+    write_data(&data, None);
+    let mut kept_at_all = 0;
+    for (way, overlap) in [(Way::Shared, true), (Way::Quic, true), (Way::Shared, false)] {
+        let plan = plan(&data, overlap);
+        let want = Setup::new(plan.clone(), 1, 1, Way::Shared).run(&[window(END, &[])]);
+        let want = want[0].finished.as_ref().unwrap().fingerprint.clone();
+        for rounds in [1, 2] {
+            let mut ranks = two_of_three(&plan, way);
+            let mut said = Vec::new();
+            for generation in 1..=rounds {
+                ranks.iter().for_each(|r| r.say(ToWorker::Halt { generation }));
+                said = ranks.iter().map(|rank| halted(rank).0).collect();
+                let addresses: Vec<_> = said.iter().map(|h| h.peer_address.clone()).collect();
+                let (links, open) = links(way, &addresses);
+                for (rank, worker) in (0..).zip(&ranks) {
+                    // Each keeps its own; those of the third go to both.
+                    let deal = vec![0, 0, 0, 1, 1, 1, 0, 1];
+                    let form = form(rank, 2, &links, &[true, true]);
+                    worker.say(ToWorker::Form(Form { generation, deal, ..form }));
+                }
+                for rank in &ranks {
+                    assert!(matches!(rank.hear(), Some(FromWorker::Ready(_))));
+                }
+                drop(open);
+            }
+            let kept: usize = said.iter().map(|h| h.kept.len()).sum();
+            kept_at_all += kept;
+            ranks.iter().for_each(|r| r.say(ToWorker::Window(window(EDGE + 1, &[]))));
+            let mut computed = 0;
+            for rank in &ranks {
+                let Some(FromWorker::Step(report)) = rank.hear() else { panic!("no step") };
+                computed += report.phases.shards as usize;
+            }
+            assert_eq!(computed + kept, 8, "{way:?} overlap {overlap}: {said:?}");
+            ranks.iter().for_each(|r| r.say(ToWorker::Window(window(END, &[]))));
+            ranks.iter().for_each(|r| r.say(ToWorker::Finish));
+            for rank in &mut ranks {
+                let mut print = None;
+                while let Some(message) = rank.hear() {
+                    match message {
+                        FromWorker::Step(report) => assert_eq!(report.phases.shards, 4),
+                        FromWorker::Finished(finished) => print = Some(finished.fingerprint),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                assert_eq!(print.as_ref(), Some(&want), "{way:?} overlap {overlap}");
+                rank.join().unwrap();
+            }
+        }
+    }
+    assert!(kept_at_all > 0);
+}
+
+/// Who comes without a shard receives the weights while the others compute, and makes the update.
+#[test]
+fn weights_are_copied_under_a_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.safetensors");
+    write_data(&data, None);
+    for (way, overlap) in [(Way::Shared, true), (Way::Quic, true), (Way::Quic, false)] {
+        let plan = plan(&data, overlap);
+        let want = Setup::new(plan.clone(), 1, 1, Way::Shared).run(&[window(END, &[])]);
+        let want = want[0].finished.as_ref().unwrap().fingerprint.clone();
+        let mut ranks = two_of_three(&plan, way);
+        ranks.iter().for_each(|r| r.say(ToWorker::Halt { generation: 1 }));
+        let mut addresses: Vec<_> = ranks.iter().map(|r| halted(r).0.peer_address).collect();
+        let newcomer = Rank::start(ranks_config(way));
+        addresses.insert(0, newcomer.hello.peer_address.clone());
+        ranks.insert(0, newcomer);
+        let (links, _open) = links(way, &addresses);
+        let deal = vec![1, 1, 1, 2, 2, 2, 1, 2];
+        for (rank, worker) in (0..).zip(&ranks) {
+            let form = form(rank, 3, &links, &[false, true, true]);
+            let form = Form { deal: deal.clone(), ..form };
+            worker.say(if rank == 0 { start(&plan, form) } else { ToWorker::Form(form) });
+        }
+        for rank in &ranks {
+            let Some(FromWorker::Ready(ready)) = rank.hear() else { panic!("not ready") };
+            assert_eq!(ready.fingerprint, "", "nobody waits for the weights");
+        }
+        for print in finish(&mut ranks) {
+            assert_eq!(print, want, "{way:?} overlap {overlap}");
+        }
+    }
+}
+
 #[test]
 fn who_stays_goes_on_and_who_comes_receives_the_weights() {
     let dir = tempfile::tempdir().unwrap();

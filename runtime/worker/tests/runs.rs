@@ -180,7 +180,12 @@ fn abort_ends_a_collective_at_once() {
         for rank in &mut ranks {
             let error = rank.join().unwrap_err();
             assert!(matches!(error, WorkerError::Aborted { .. }), "{error}");
-            assert!(rank.hear().is_none(), "an aborted worker has nothing to say");
+            // It may have seen another one leave before it was told itself.
+            match rank.hear() {
+                None => {}
+                Some(FromWorker::Failed(failure)) if failure.lost_peer.is_some() => {}
+                other => panic!("an aborted worker says {other:?}"),
+            }
         }
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     }

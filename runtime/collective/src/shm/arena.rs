@@ -1,6 +1,8 @@
 //! A rank's gradients in a file in memory of its own, which outlives the members that share it.
 
+use super::barrier::born;
 use super::map::{Map, PAGE, PeerArena, Region, memfd, reserve};
+use crate::Piece;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -11,6 +13,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) pid: u32,
+    /// When that process started.
+    pub(super) born: u64,
     pub(super) fd: u32,
     /// Tells the file apart from one that has taken its descriptor.
     pub(super) inode: u64,
@@ -26,6 +30,8 @@ pub(crate) struct Arena {
     stages: Option<[Region; 2]>,
     /// Mapped for the members before: most of them are members again.
     peers: Vec<(Place, Arc<Map>)>,
+    /// Pieces that some of these processes may still write into.
+    quarantine: Vec<(Piece, Vec<Place>)>,
 }
 
 impl Arena {
@@ -34,7 +40,7 @@ impl Arena {
         let inode = file.metadata()?.ino();
         // Ranks' buffers are staggered too: see `stride`.
         let bytes = u64::from(std::process::id() % 4) * PAGE as u64;
-        Ok(Arena { file, inode, bytes, stages: None, peers: Vec::new() })
+        Ok(Arena { file, inode, bytes, stages: None, peers: Vec::new(), quarantine: Vec::new() })
     }
 
     /// Room for so many elements more.
@@ -64,7 +70,28 @@ impl Arena {
 
     pub(super) fn place(&self) -> Place {
         let (pid, fd) = (std::process::id(), self.file.as_raw_fd() as u32);
-        Place { pid, fd, inode: self.inode, bytes: self.bytes }
+        Place { pid, born: born(pid).unwrap_or(0), fd, inode: self.inode, bytes: self.bytes }
+    }
+
+    /// Takes a piece whose reduction has failed: a peer that was stopped in the middle of it, and
+    /// is no peer any more, may go on one day.
+    pub(crate) fn quarantine(&mut self, piece: Piece) {
+        let peers = self.peers.iter().map(|(place, _)| *place).collect();
+        self.quarantine.push((piece, peers));
+    }
+
+    /// Pieces that nobody can write into any more: who could is dead, or a peer of the generation
+    /// at hand, and so has left the one before.
+    pub(crate) fn released(&mut self) -> Vec<Piece> {
+        let peers = &self.peers;
+        let harmless = |place: &Place| {
+            let same = |p: &Place| (p.pid, p.born, p.inode) == (place.pid, place.born, place.inode);
+            peers.iter().any(|(p, _)| same(p)) || born(place.pid) != Some(place.born)
+        };
+        let all = std::mem::take(&mut self.quarantine);
+        let (free, kept): (Vec<_>, _) = all.into_iter().partition(|(_, p)| p.iter().all(harmless));
+        self.quarantine = kept;
+        free.into_iter().map(|(piece, _)| piece).collect()
     }
 
     /// The arenas of peers; who is no peer any more is forgotten.

@@ -157,6 +157,7 @@ impl Barrier {
         let at = |field| self.slot(rank, field).load(Ordering::Acquire);
         Place {
             pid: at(AT_PID) as u32,
+            born: at(AT_BORN),
             fd: at(AT_ARENA) as u32,
             inode: at(AT_INODE),
             bytes: at(AT_BYTES),
@@ -357,7 +358,7 @@ fn pid_namespace() -> u64 {
 }
 
 /// When the process started, in ticks since boot; None when it is no more (or only a zombie).
-fn born(pid: u32) -> Option<u64> {
+pub(super) fn born(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything; fields are counted after it.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();

@@ -107,6 +107,7 @@ impl SharedMemory {
             CollectiveError::PeerLost { rank, why }
         })?;
         shared.barrier.meet(settings.attach, "waiting for peers to attach")?;
+        pool.release();
         if layout.rank() == 0 && !path.starts_with("/proc/") {
             // All have it open: nothing is left behind whatever happens from here on.
             let _ = std::fs::remove_file(path);

@@ -70,7 +70,7 @@ impl EventLoop<'_> {
                 }
                 Event::Ready { worker, generation, fingerprint }
             }
-            FromWorker::Halted(Halted { generation, done, peer_address }) => {
+            FromWorker::Halted(Halted { generation, done, peer_address, kept: _ }) => {
                 Event::Halted { worker, generation, done, peer_address }
             }
             FromWorker::Step(report) => {
