@@ -2,10 +2,10 @@
 
 use super::figures::{Figures, Measured};
 use super::incident::Incident;
-use super::process::{self, Process, Target};
+use super::process::{self, Target, pick};
 use super::quiet::Quiet;
 use super::schedule::{Fault, Kind, Schedule};
-use super::watch::{Launch, Watched};
+use super::watch::{Guest, Launch, Watched};
 use serde_json::Value;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -20,6 +20,10 @@ pub const PATIENCE_STEPS: f64 = 100.0;
 const LOOK: Duration = Duration::from_millis(50);
 /// The longest pause between two faults.
 const PAUSE: [f64; 2] = [0.002, 0.2];
+/// Workers beyond the first ones, at most.
+const GUESTS: u32 = 2;
+/// The longest that a controller is away.
+const AWAY: Duration = Duration::from_millis(300);
 /// Events that are kept for a message.
 const WORDS: usize = 12;
 
@@ -94,7 +98,12 @@ pub struct Drive<'a> {
     step: Option<(u64, Instant)>,
     generation: u64,
     members: u32,
+    /// Members there are to be, and that there were at first.
     full: u32,
+    first: u32,
+    /// Where the controller listens.
+    address: String,
+    guests: Vec<Guest>,
     /// Processes that are known to have the weights.
     known: BTreeSet<i32>,
     incident: Option<Incident>,
@@ -134,6 +143,9 @@ impl<'a> Drive<'a> {
             generation: 0,
             members: 0,
             full: 0,
+            first: 0,
+            address: String::new(),
+            guests: Vec::new(),
             known: BTreeSet::new(),
             incident: None,
             due: None,
@@ -215,9 +227,13 @@ impl<'a> Drive<'a> {
             self.words.push_back(event.to_string());
         }
         match kind {
+            "listening" => {
+                self.address = event["address"].as_str().unwrap_or_default().to_string();
+            }
             "started" => {
                 self.members = count("workers");
                 self.full = self.members;
+                self.first = if self.first == 0 { self.full } else { self.first };
                 self.know_all();
                 match self.incident.as_mut() {
                     Some(incident) => {
@@ -295,6 +311,13 @@ impl<'a> Drive<'a> {
         };
         tell(&measured);
         self.figures.faults.push(measured);
+        if incident.fault.kind == Kind::Hang {
+            // One that nobody could kill wakes up, and has to find itself replaced.
+            for victim in &incident.victims {
+                victim.send(libc::SIGCONT);
+            }
+        }
+        self.guests.retain_mut(|guest| !guest.is_gone());
     }
 
     /// Does what is due.
@@ -323,8 +346,10 @@ impl<'a> Drive<'a> {
 
     fn strike(&mut self, tell: &mut dyn FnMut(&Measured)) -> Result<(), Trouble> {
         let mut fault = self.schedule.fault(self.figures.faults.len() as u64);
+        fault.kind = self.fitting(fault.kind);
         let mut victims = self.victims(&fault);
-        if victims.is_empty() && fault.kind != Kind::Freeze {
+        let struck = |kind| !matches!(kind, Kind::Join | Kind::Controller);
+        if victims.is_empty() && struck(fault.kind) && fault.kind != Kind::Freeze {
             // It would leave nobody with the weights.
             fault.kind = Kind::Freeze;
             victims = self.victims(&fault);
@@ -333,19 +358,43 @@ impl<'a> Drive<'a> {
         while let Ok((at, event)) = self.run.said.try_recv() {
             self.hear(at, &event, tell)?;
         }
-        if victims.is_empty() || self.fingerprint.is_some() {
+        if self.fingerprint.is_some() || (victims.is_empty() && struck(fault.kind)) {
             // The run is at its end: no worker is left.
             self.due = Some(Instant::now() + LOOK).filter(|_| self.fingerprint.is_none());
             return Ok(());
         }
         self.faults += 1;
         self.struck += victims.len() as u64;
-        let members = victims.iter().any(|v| self.known.contains(&v.process.pid));
-        let lethal = !matches!(fault.kind, Kind::Freeze | Kind::Slow);
+        let member = victims.iter().any(|v| self.known.contains(&v.process.pid));
+        let halted = matches!(fault.kind, Kind::Freeze | Kind::Slow);
+        let guests = victims.iter().filter(|v| v.process.slot.is_none()).count();
         let mut incident = Incident::new(fault, Instant::now(), self.step, victims);
-        incident.beyond = (lethal && members).then_some(self.generation);
+        incident.beyond =
+            (!halted && (member || fault.kind == Kind::Join)).then_some(self.generation);
         self.incident = Some(incident);
+        match fault.kind {
+            Kind::Join => {
+                self.full += 1;
+                let guest = self.launch.guest(&self.address).map_err(Trouble::Start)?;
+                self.guests.push(guest);
+            }
+            Kind::Controller => self.run.kill(),
+            // Nobody is started in its place.
+            Kind::Drain => self.full -= 1,
+            Kind::Freeze | Kind::Slow => {}
+            // Nor in that of one that came by itself.
+            _ => self.full -= guests as u32,
+        }
         self.act(tell)
+    }
+
+    /// Workers come and go in turn, so that there are about as many as at first.
+    fn fitting(&self, kind: Kind) -> Kind {
+        match kind {
+            Kind::Join if self.full >= self.first + GUESTS => Kind::Drain,
+            Kind::Drain if self.full < self.first.max(2) => Kind::Join,
+            kind => kind,
+        }
     }
 
     /// Kills another one while the run recovers.
@@ -359,6 +408,9 @@ impl<'a> Drive<'a> {
         let member = self.known.contains(&victim.process.pid);
         if victim.send(libc::SIGKILL) {
             self.struck += 1;
+            if victim.process.slot.is_none() {
+                self.full -= 1;
+            }
             if member {
                 incident.beyond = Some(self.generation);
             }
@@ -371,6 +423,8 @@ impl<'a> Drive<'a> {
         let holders = Some(&self.known);
         let victims = match fault.kind {
             Kind::Kill | Kind::Again => pick(workers, &[first], holders),
+            Kind::Hang | Kind::Drain => pick(workers, &[first], holders),
+            Kind::Join | Kind::Controller => Vec::new(),
             Kind::Two => pick(workers, &[first, second], holders),
             Kind::Freeze | Kind::Slow => pick(workers, &[first], None),
             Kind::All => workers,
@@ -388,12 +442,18 @@ impl<'a> Drive<'a> {
             self.figures.runs += 1;
             return Ok(Some(Ended { fingerprint, faults: self.faults }));
         }
-        let meant = self.incident.as_ref().is_some_and(|i| i.fault.kind == Kind::All);
-        if !meant {
-            return Err(Trouble::Failed { code, words: self.words() });
+        let fault = self.incident.as_ref().map(|i| i.fault);
+        match fault {
+            Some(Fault { kind: Kind::All, .. }) => {
+                // Whatever the old one has left would be in the way of the new one.
+                process::sweep(&self.launch.mark).map_err(Trouble::Start)?;
+                self.guests.clear();
+            }
+            Some(Fault { kind: Kind::Controller, span, .. }) => {
+                std::thread::sleep(AWAY.mul_f64(span));
+            }
+            _ => return Err(Trouble::Failed { code, words: self.words() }),
         }
-        // Whatever the old one has left would be in the way of the new one.
-        process::sweep(&self.launch.mark).map_err(Trouble::Start)?;
         self.run = self.launch.start(true).map_err(Trouble::Start)?;
         self.figures.restarts += 1;
         self.generation = 0;
@@ -402,52 +462,11 @@ impl<'a> Drive<'a> {
     }
 }
 
-/// Victims by shares; with `holders`, so that one of those stays alive.
-fn pick(
-    mut workers: Vec<Process>,
-    shares: &[f64],
-    holders: Option<&BTreeSet<i32>>,
-) -> Vec<Process> {
-    let mut victims = Vec::new();
-    for share in shares {
-        let count = workers.len();
-        let start = (share * count as f64) as usize;
-        let stays = |victim: usize| {
-            let others = workers.iter().enumerate().filter(|(i, _)| *i != victim);
-            holders.is_none_or(|known| others.map(|o| o.1).any(|p| known.contains(&p.pid)))
-        };
-        let Some(victim) = (0..count).map(|i| (start + i) % count).find(|i| stays(*i)) else {
-            break;
-        };
-        victims.push(workers.remove(victim));
-    }
-    victims
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::chaos::quiet::Recording;
     use serde_json::json;
-
-    fn workers(pids: &[i32]) -> Vec<Process> {
-        let worker = |pid: &i32| Process { slot: None, pid: *pid, is_worker: true };
-        pids.iter().map(worker).collect()
-    }
-
-    #[test]
-    fn somebody_keeps_the_weights() {
-        let known: BTreeSet<i32> = [1, 2, 3].into();
-        let pids = |found: Vec<Process>| found.iter().map(|p| p.pid).collect::<Vec<_>>();
-        for share in [0.0, 0.4, 0.99] {
-            assert_eq!(pick(workers(&[1, 2, 3]), &[share, share], Some(&known)).len(), 2);
-            assert_eq!(pids(pick(workers(&[1, 7]), &[share], Some(&known))), [7]);
-            assert!(pick(workers(&[1]), &[share], Some(&known)).is_empty());
-            assert_eq!(pids(pick(workers(&[1]), &[share], None)), [1]);
-            assert!(pick(Vec::new(), &[share], None).is_empty());
-        }
-        assert_eq!(pids(pick(workers(&[1, 2, 3]), &[0.5], Some(&known))), [2]);
-    }
 
     /// A run that is a script of a shell, which has what a run is given as its arguments.
     fn of(script: &str, stop: bool) -> Result<Ended, Trouble> {
@@ -463,6 +482,7 @@ mod tests {
             directory: folder.path().join("run"),
             run_id: "run".into(),
             mark: format!("drive-{}-{}", std::process::id(), folder.path().display()),
+            key: folder.path().join("key"),
         };
         let (schedule, stop) = (Schedule::new(1, vec![Kind::Kill]), AtomicBool::new(stop));
         let mut figures = Figures::default();

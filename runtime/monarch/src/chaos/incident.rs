@@ -106,6 +106,10 @@ fn signals(fault: &Fault, at: Instant, victims: usize) -> Vec<Due> {
     let between = |[least, most]: [Duration; 2], share: f64| least + (most - least).mul_f64(share);
     match fault.kind {
         Kind::Kill | Kind::Two | Kind::Again | Kind::All => all(libc::SIGKILL).collect(),
+        Kind::Hang => all(libc::SIGSTOP).collect(),
+        Kind::Drain => all(libc::SIGTERM).collect(),
+        // Nothing is sent to a worker.
+        Kind::Join | Kind::Controller => Vec::new(),
         Kind::Freeze => {
             let thaw = FREEZE.mul_f64(fault.span);
             vec![one(Duration::ZERO, libc::SIGSTOP), one(thaw, libc::SIGCONT)]

@@ -3,6 +3,7 @@
 //! They are known by a mark in their environment, which whoever starts the run sets and all that
 //! it starts inherit: also those whose parent is gone.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -77,6 +78,28 @@ impl Target {
     }
 }
 
+/// Victims by shares; with `holders`, so that one of those stays alive.
+pub fn pick(
+    mut workers: Vec<Process>,
+    shares: &[f64],
+    holders: Option<&BTreeSet<i32>>,
+) -> Vec<Process> {
+    let mut victims = Vec::new();
+    for share in shares {
+        let count = workers.len();
+        let start = (share * count as f64) as usize;
+        let stays = |victim: usize| {
+            let others = workers.iter().enumerate().filter(|(i, _)| *i != victim);
+            holders.is_none_or(|known| others.map(|o| o.1).any(|p| known.contains(&p.pid)))
+        };
+        let Some(victim) = (0..count).map(|i| (start + i) % count).find(|i| stays(*i)) else {
+            break;
+        };
+        victims.push(workers.remove(victim));
+    }
+    victims
+}
+
 /// Kills all that carry the mark, until none is left; at most for about two seconds.
 ///
 /// # Errors
@@ -122,5 +145,24 @@ mod tests {
         reaper.join().unwrap().unwrap();
         assert!(!target.send(libc::SIGCONT));
         assert!(Target::open(target.process.clone(), &mark).is_none());
+    }
+
+    fn some(pids: &[i32]) -> Vec<Process> {
+        let worker = |pid: &i32| Process { slot: None, pid: *pid, is_worker: true };
+        pids.iter().map(worker).collect()
+    }
+
+    #[test]
+    fn somebody_keeps_the_weights() {
+        let known: BTreeSet<i32> = [1, 2, 3].into();
+        let pids = |found: Vec<Process>| found.iter().map(|p| p.pid).collect::<Vec<_>>();
+        for share in [0.0, 0.4, 0.99] {
+            assert_eq!(pick(some(&[1, 2, 3]), &[share, share], Some(&known)).len(), 2);
+            assert_eq!(pids(pick(some(&[1, 7]), &[share], Some(&known))), [7]);
+            assert!(pick(some(&[1]), &[share], Some(&known)).is_empty());
+            assert_eq!(pids(pick(some(&[1]), &[share], None)), [1]);
+            assert!(pick(Vec::new(), &[share], None).is_empty());
+        }
+        assert_eq!(pids(pick(some(&[1, 2, 3]), &[0.5], Some(&known))), [2]);
     }
 }

@@ -13,16 +13,34 @@ pub enum Kind {
     Again,
     /// SIGSTOP, and SIGCONT soon after.
     Freeze,
+    /// SIGSTOP, for as long as the run takes it to be alive; SIGCONT once it is replaced.
+    Hang,
     /// SIGSTOP and SIGCONT in turn for a while.
     Slow,
+    /// One more worker comes, as from another machine.
+    Join,
+    /// SIGTERM to one worker, which leaves in good order; nobody is started in its place.
+    Drain,
+    /// `kill -9` of the controller, which is started again.
+    Controller,
     /// `kill -9` of all workers: only a checkpoint is left.
     All,
 }
 
 impl Kind {
     /// Each of them, as they are listed.
-    pub const EACH: [Kind; 6] =
-        [Kind::Kill, Kind::Two, Kind::Again, Kind::Freeze, Kind::Slow, Kind::All];
+    pub const EACH: [Kind; 10] = [
+        Kind::Kill,
+        Kind::Two,
+        Kind::Again,
+        Kind::Freeze,
+        Kind::Hang,
+        Kind::Slow,
+        Kind::Join,
+        Kind::Drain,
+        Kind::Controller,
+        Kind::All,
+    ];
 
     /// As `--kinds` takes it.
     pub fn name(self) -> &'static str {
@@ -31,7 +49,11 @@ impl Kind {
             Kind::Two => "two",
             Kind::Again => "again",
             Kind::Freeze => "freeze",
+            Kind::Hang => "hang",
             Kind::Slow => "slow",
+            Kind::Join => "join",
+            Kind::Drain => "drain",
+            Kind::Controller => "controller",
             Kind::All => "all",
         }
     }
@@ -43,7 +65,11 @@ impl Kind {
             Kind::Two => "kill -9 of two at once",
             Kind::Again => "kill -9, again in the recovery",
             Kind::Freeze => "frozen for a moment",
+            Kind::Hang => "frozen for good",
             Kind::Slow => "slowed",
+            Kind::Join => "one more joins",
+            Kind::Drain => "SIGTERM to one",
+            Kind::Controller => "kill -9 of the controller",
             Kind::All => "kill -9 of all",
         }
     }
@@ -53,9 +79,10 @@ impl Kind {
         Kind::EACH.into_iter().find(|k| k.name() == name)
     }
 
-    /// Whether it leaves a holder of the weights, and so is drawn without being asked for.
+    /// Whether it is drawn without being asked for: it leaves a holder of the weights, and takes no
+    /// longer than a moment to get over.
     pub fn is_usual(self) -> bool {
-        self != Kind::All
+        !matches!(self, Kind::All | Kind::Hang | Kind::Controller)
     }
 
     /// How often it is drawn, beside the others.
@@ -63,7 +90,9 @@ impl Kind {
         match self {
             Kind::Kill => 4,
             Kind::Freeze | Kind::Slow => 2,
-            Kind::Two | Kind::Again | Kind::All => 1,
+            Kind::Hang => 2,
+            Kind::Two | Kind::Again | Kind::Join | Kind::Drain => 1,
+            Kind::Controller | Kind::All => 1,
         }
     }
 }

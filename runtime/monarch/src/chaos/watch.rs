@@ -27,6 +27,8 @@ pub struct Launch {
     pub run_id: String,
     /// What all its processes are known by.
     pub mark: String,
+    /// File with the cluster's key, for workers that join.
+    pub key: PathBuf,
 }
 
 impl Launch {
@@ -44,6 +46,7 @@ impl Launch {
     pub fn start(&self, again: bool) -> io::Result<Watched> {
         let mut command = Command::new(&self.binary);
         command.args(&self.args).arg("--json").arg("--run-dir").arg(&self.directory);
+        command.arg("--key").arg(&self.key);
         if again && self.can_resume() {
             command.arg("--resume").arg(&self.directory);
         } else {
@@ -54,6 +57,37 @@ impl Launch {
         }
         command.env(MARK, &self.mark);
         Watched::start(command)
+    }
+
+    /// Starts a worker that joins as one from another machine would.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn guest(&self, address: &str) -> io::Result<Guest> {
+        let mut command = Command::new(&self.binary);
+        command.args(["worker", "--join", address, "--key"]).arg(&self.key);
+        command.env(MARK, &self.mark).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        leave_with_parent(&mut command);
+        Ok(Guest(command.spawn()?))
+    }
+}
+
+/// A worker that nobody but us has started; it ends with this value.
+pub struct Guest(Child);
+
+impl Guest {
+    /// Whether it has ended by itself.
+    pub fn is_gone(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|status| status.is_some())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It may have ended already, which is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -9,6 +9,7 @@ use monarch::chaos::figures::Spread;
 use monarch::chaos::quiet::Recording;
 use monarch::chaos::{Drive, Figures, Kind, Launch, Measured, Quiet, Schedule, Trouble, process};
 use monarch_check::ParamHelp;
+use monarch_net::ClusterKey;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
@@ -37,6 +38,10 @@ const WORKERS: u32 = 3;
 const FAULTS: u32 = 1_000;
 /// Runs in a row that end before any fault has struck them.
 const TOO_SHORT: u32 = 20;
+const KINDS: &str = "Only these: kill, two, again, freeze, hang, slow, join, drain, controller, \
+                     all [default: those but hang, controller and all]";
+/// Name of the file with the key of all runs.
+const KEY: &str = "cluster.key";
 /// Between two lines of progress on a pipe.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
@@ -44,7 +49,7 @@ fn options(command: Command) -> Command {
     let seed = "Which faults, in which order, after which pauses [default: 1]";
     command
         .arg(args::number("faults", "Faults in all [default: 1000]"))
-        .arg(args::text("kinds", "KIND,..", "Only these: kill, two, again, freeze, slow, all"))
+        .arg(args::text("kinds", "KIND,..", KINDS))
         .arg(args::text("fault-seed", "N", seed).value_parser(value_parser!(u64)))
         .arg(args::flag("reckless", "Also kill all at once: only checkpoints are left"))
         .arg(args::number("workers", "Worker processes [default: 3]"))
@@ -120,7 +125,7 @@ fn kinds(asked: Option<&str>, reckless: bool) -> Result<Vec<Kind>, Failure> {
     };
     if reckless {
         kinds.push(Kind::All);
-    } else if kinds.iter().any(|k| !k.is_usual()) {
+    } else if kinds.contains(&Kind::All) {
         let why = "`--kinds all` leaves nothing but checkpoints: say `--reckless` as well";
         return Err(Failure::wrong(why));
     }
@@ -228,7 +233,10 @@ impl Scratch {
         let path = std::env::temp_dir().join(format!("monarch-chaos-{}", std::process::id()));
         std::fs::create_dir_all(&path)
             .map_err(|e| Failure::run(format!("cannot make {}: {e}", path.display())))?;
-        Ok(Scratch { path, keep })
+        let scratch = Scratch { path, keep };
+        let key = ClusterKey::generate().map_err(|e| Failure::run(e.to_string()))?;
+        key.to_file(scratch.path.join(KEY)).map_err(|e| Failure::run(e.to_string()))?;
+        Ok(scratch)
     }
 
     fn launch(&self, options: &Options, name: &str) -> Result<Launch, Failure> {
@@ -240,6 +248,7 @@ impl Scratch {
             directory: self.path.join(name),
             run_id: name.to_string(),
             mark: format!("{}-{name}", std::process::id()),
+            key: self.path.join(KEY),
         })
     }
 
@@ -468,6 +477,7 @@ mod tests {
         assert!(!of(None, false).is_ok_and(|k| k.contains(&Kind::All)));
         assert!(of(None, true).is_ok_and(|k| k.contains(&Kind::All)));
         assert!(of(Some("all"), false).is_err_and(|e| e.contains("--reckless")));
+        assert_eq!(of(Some("hang,controller"), false), Ok(vec![Kind::Hang, Kind::Controller]));
         assert!(of(Some("kil"), false).is_err_and(|e| e.contains("there are kill, two")));
     }
 
