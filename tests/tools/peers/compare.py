@@ -31,6 +31,10 @@ WORKERS = 3
 PATIENCE_S = 180
 
 
+class Stuck(Exception):
+    """A run that does not come to its end."""
+
+
 class Lines:
     """Lines of processes as they come, with the time."""
 
@@ -130,7 +134,7 @@ class System:
                 if self.listen():
                     heard = time.monotonic()
                 elif time.monotonic() - heard > PATIENCE_S:
-                    raise RuntimeError(f"{self.name}: no step for {PATIENCE_S} s")
+                    raise Stuck(f"{self.name}: no step for {PATIENCE_S} s")
                 self.look_after()
                 wanted = steps * (len(struck) + 1) // (kills + 1)
                 victims = self.victims() if len(struck) < kills else []
@@ -147,7 +151,7 @@ class System:
         finally:
             self.clean()
         if self.hash is None:
-            raise RuntimeError(f"{self.name}: it ended without weights")
+            raise Stuck(f"{self.name}: it ended without weights")
         return struck
 
 
@@ -197,7 +201,8 @@ class Torchrun(System):
     name, every, interval, calibrate, state_copies = "torchrun", 50, None, 200, WORKERS
 
     def begin(self, steps, losses):
-        command = [Path(sys.executable).with_name("torchrun"), "--standalone", "--nproc-per-node", WORKERS]
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command += ["--nproc-per-node", WORKERS]
         command += ["--max-restarts", 1000]
         command += ["--monitor-interval", self.interval] if self.interval else []
         command += [HERE / "elastic.py", self.model, steps, self.every, self.folder]
@@ -301,13 +306,19 @@ class Row:
     def __init__(self, kind, model, steps):
         self.kind, self.model, self.steps = kind, model, steps
         self.rates, self.lost, self.per_kill, self.repeated, self.equal = [], [], [], [], []
-        self.kills = 0
+        self.kills, self.stuck = 0, 0
 
     def round(self, seed, kills):
         quiet, _ = fresh(self.kind, self.model, seed, self.steps)
-        fire, struck = fresh(self.kind, self.model, seed, self.steps, kills)
         step_s = usual(quiet.steps)
         self.rates.append((len(quiet.steps) - 1) / (quiet.steps[-1][0] - quiet.steps[0][0]))
+        try:
+            fire, struck = fresh(self.kind, self.model, seed, self.steps, kills)
+        except Stuck as error:
+            # That is a result, too.
+            print(f"  {error}", file=sys.stderr)
+            self.stuck += 1
+            return
         self.lost += stalls(fire, struck, step_s)
         self.kills += len(struck)
         if struck:
@@ -322,7 +333,7 @@ class Row:
             "steps_per_s": statistics.median(self.rates), "lost_s": self.lost,
             "lost_s_per_kill": self.per_kill, "steps_repeated_per_kill": self.repeated,
             "state_bytes_per_kill": self.kind.state_copies * state_bytes(self.model),
-            "same_weights": self.equal,
+            "same_weights": self.equal, "stuck": self.stuck,
         }
 
 
@@ -345,7 +356,7 @@ def import_s():
 
 def table(rows, imports):
     head = ["system", "steps/s", "kills", "lost p50", "p99", "max", "per kill", "less import",
-            "steps again", "state moved", "same weights"]
+            "steps again", "state moved", "same weights", "stuck"]
     for model in dict.fromkeys(row.model for row in rows):
         lines = [head]
         for row in (r for r in rows if r.model == model):
@@ -357,7 +368,7 @@ def table(rows, imports):
                 row.kind.name, f"{f['steps_per_s']:.0f}", f"{row.kills}", s(quantile(lost, 0.5)),
                 s(quantile(lost, 0.99)), s(max(lost)), s(mean(row.per_kill)), bare,
                 f"{mean(row.repeated):.1f}", f"{f['state_bytes_per_kill'] / 1e3:.0f} kB",
-                f"{sum(row.equal)} of {len(row.equal)}",
+                f"{sum(row.equal)} of {len(row.equal)}", f"{row.stuck}",
             ])
         widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
         print(f"\n{model}: {WORKERS} workers, one thread each")
