@@ -14,6 +14,7 @@ mod drain;
 mod embedded;
 mod fixtures;
 mod formatting;
+mod halfway;
 mod images;
 mod kept;
 mod lora;

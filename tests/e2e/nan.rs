@@ -187,9 +187,8 @@ fn a_resumed_run_answers_alike() {
 fn the_last_finite_checkpoint_stays() {
     let spoilt = [(20 * 16 + 3, 3e18)];
     let run = |answer: &str| {
-        let more = format!(
-            "checkpoint {{ every = 1 steps, keep = 1, async = false }}\n  fault {{ loss.nan = {answer} }}"
-        );
+        let saves = "checkpoint { every = 1 steps, keep = 1, async = false }";
+        let more = format!("{saves}\n  fault {{ loss.nan = {answer} }}");
         let text = program("40 steps", "SGD(1e3)", &more).replace("bias = true", "bias = false");
         let place = place(&text, 1e-2, &spoilt);
         let out = place.train(&["--workers", "2", "--run-id", "a"]);

@@ -44,7 +44,7 @@ pub struct Manifest {
     pub finite: bool,
     /// Last evaluation: `eval.loss`, `eval.accuracy`; null when not finite.
     pub metrics: BTreeMap<String, Option<f64>>,
-    /// Step of the weights that the last evaluation is of: that of the checkpoint, or an earlier one.
+    /// Step of the weights that the last evaluation is of: the checkpoint's, or an earlier one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluated: Option<u64>,
     /// How far the answers to steps that are not finite have been tried, once one was given.

@@ -82,8 +82,8 @@ pub struct Pruned {
     pub failed: Vec<(PathBuf, io::Error)>,
 }
 
-/// Deletes all whole checkpoints in `root` but the newest, the last finite one, and what `keep` asks
-/// for.
+/// Deletes all whole checkpoints in `root` but the newest, the last finite one, and what `keep`
+/// asks for.
 ///
 /// Wholeness is judged by manifest and sizes, without reading every file again; one that is not
 /// whole is left for a person to look at.
