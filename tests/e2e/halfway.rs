@@ -65,7 +65,9 @@ fn killed_at_any_byte_of_a_save() {
         }
         running.signal(libc::SIGKILL);
         if whose == 1 {
-            workers.iter().for_each(|w| drop(process::send(*w, libc::SIGKILL)));
+            for worker in workers {
+                process::send(worker, libc::SIGKILL);
+            }
         }
         running.finish();
         process::left_after(place.mark(), Duration::from_secs(2));
