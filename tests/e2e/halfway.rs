@@ -43,7 +43,7 @@ fn lives(pid: i32) -> bool {
 fn killed_at_any_byte_of_a_save() {
     let text = program("4 epochs");
     let quiet = Place::with(&text).train(&["--workers", "3"]).ok();
-    let mut state = 0x0b17_e5u64;
+    let mut state = 0x000b_17e5_u64;
     for round in 0..rounds(6) {
         let mut place = Place::with(&text);
         place.killed = true;
