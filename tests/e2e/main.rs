@@ -20,6 +20,7 @@ mod kept;
 mod lora;
 mod machines;
 mod nan;
+mod network;
 mod plans;
 mod recover;
 mod resume;

@@ -23,7 +23,8 @@ pub struct PeerSettings {
     pub options: Options,
     /// `HOST:PORT`; port 0 takes a free one.
     pub listen: String,
-    /// Host that peers are told instead of the one listened on, as for `0.0.0.0`.
+    /// `HOST`, or `HOST:PORT`, that peers are told instead of what is listened on: for `0.0.0.0`,
+    /// or where addresses are translated on the way.
     pub advertise: Option<String>,
 }
 
@@ -49,6 +50,7 @@ impl Listening {
         }
         let (mesh, local) = started.map_err(|e| WorkerError::setup("listen for workers", e))?;
         let address = match &settings.advertise {
+            Some(address) if has_port(address) => address.clone(),
             Some(host) if host.contains(':') => format!("[{host}]:{}", local.port()),
             Some(host) => format!("{host}:{}", local.port()),
             None => local.to_string(),
@@ -96,6 +98,16 @@ impl Listening {
                 Err(error) => return Err(failed(&error)),
             }
         }
+    }
+}
+
+/// Whether an address names a port: `node7:4000`, `[::1]:4000`, but not `::1`.
+fn has_port(address: &str) -> bool {
+    match address.rsplit_once(':') {
+        Some((host, port)) => {
+            port.parse::<u16>().is_ok() && (host.ends_with(']') || !host.contains(':'))
+        }
+        None => false,
     }
 }
 
@@ -151,6 +163,21 @@ impl Bulk for PeerBulk {
             }
             Err(RecvError::TimedOut { .. }) => Ok(BulkEvent::Nothing),
             Err(error) => Err(BulkError { peer: None, why: error.to_string() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_told_from_addresses_of_ipv6() {
+        for address in ["node7:4000", "[::1]:4000", "10.0.0.1:1"] {
+            assert!(has_port(address), "{address}");
+        }
+        for host in ["node7", "::1", "fe80::1:4000", "10.0.0.1", "[::1]", "node7:x"] {
+            assert!(!has_port(host), "{host}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What all end-to-end tests need.
 
 pub mod checkpoint;
+pub mod faultproxy;
 pub mod outcome;
 pub mod place;
 pub mod process;
@@ -8,6 +9,7 @@ pub mod programs;
 pub mod running;
 pub mod tensors;
 
+pub use faultproxy::{FaultProxy, Faults, Way};
 pub use outcome::Outcome;
 pub use place::Place;
 pub use programs::{CHARGPT_SMALL, Corpus, chargpt, digits, swap};

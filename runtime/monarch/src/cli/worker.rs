@@ -49,6 +49,11 @@ fn options(command: Command) -> Command {
             "ADDR",
             "Where other workers reach this one [default: like --join]",
         ))
+        .arg(args::text(
+            "advertise",
+            "HOST[:PORT]",
+            "What other workers are told instead, where addresses are translated on the way",
+        ))
         .arg(
             args::text("wait", "TIME", "How long the controller may take to appear, as 30s or 5m")
                 .value_parser(waiting),
@@ -74,7 +79,7 @@ fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
         identity: Identity::new(&key, Role::Worker),
         options: Options::bulk(),
         listen,
-        advertise: None,
+        advertise: text(matches, "advertise").map(str::to_string),
     };
     let identity = Identity::new(&key, Role::Worker);
     // One that was started here notices its controller's death by other signs.
