@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "controller",
         &["graph", "pulse", "wire", "sched", "net", "collective", "checkpoint", "record"],
     ),
+    ("sim", &["graph", "wire", "sched", "worker"]),
     (
         "monarch",
         &[
