@@ -103,9 +103,10 @@ fn one(seed: u64, totals: &Totals) {
         Some(monarch_sched::Ended::Failed(_)) => add(&totals.failed, 1),
         _ => add(&totals.completed, 1),
     };
-    if let Some(what) = report.violation
-        && add(&totals.violations, 1) < 5
-    {
+    let Some(what) = report.violation else { return };
+    if add(&totals.violations, 1) >= 3 {
+        println!("seed {seed}: {what:.300}");
+    } else {
         let (least, report) = shrink(&schedule);
         let mut text = format!("seed {seed}: {what}\nshrunk:\n{least}");
         for line in report.trace.iter().rev().take(200).rev() {

@@ -133,6 +133,10 @@ impl Cluster {
         if complaint && !self.apart.is_empty() {
             return None;
         }
+        // It would have ended anyway, whatever is said to be the cause.
+        if self.done_to.failures > 0 {
+            return None;
+        }
         let policy = self.schedule.job.recovery;
         let begun = self.hub.generation > 0 || self.hub.steps > 0;
         let healthy = self.nodes.iter().filter(|n| n.alive && !n.touched && n.held.is_some());

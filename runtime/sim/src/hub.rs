@@ -154,9 +154,9 @@ impl Cluster {
                 self.send(worker.0 as usize, Word::Refused(why));
                 self.shut(worker.0 as usize);
             }
-            Command::Start { placements, links } => {
+            Command::Start { placements, deal, links } => {
                 let holders = vec![false; placements.len()];
-                self.form(Forming { generation: 0, base: 0, placements, holders, links });
+                self.form(Forming { generation: 0, base: 0, placements, holders, deal, links });
             }
             Command::Form(forming) => self.form(forming),
             Command::Halt { generation, workers } => {
@@ -215,7 +215,7 @@ impl Cluster {
     }
 
     fn form(&mut self, forming: Forming) {
-        let Forming { generation, base, placements, holders, links } = forming;
+        let Forming { generation, base, placements, holders, deal, links } = forming;
         if base > self.hub.steps {
             let steps = self.hub.steps;
             self.violate(format!("goes on at {base}, and the record ends at {steps}"));
@@ -239,6 +239,7 @@ impl Cluster {
                 links: links.clone(),
                 base,
                 holders: holders.clone(),
+                deal: deal.clone(),
             };
             if evicted {
                 self.violate(format!("w{node} is evicted, and has a place again"));

@@ -192,7 +192,8 @@ impl Node {
 
 /// Shards that a rank computes, one bit each.
 fn dealt(form: &Form, shards: u32) -> u8 {
-    monarch_graph::rank_range(shards, form.world, form.rank).fold(0, |mask, v| mask | 1 << v)
+    let dealt = (0..shards).zip(&form.deal).filter(|(_, rank)| **rank == form.rank);
+    dealt.fold(0, |mask, (v, _)| mask | 1 << v)
 }
 
 impl Cluster {

@@ -103,6 +103,8 @@ impl Job {
         let save_every = if save_ms.is_none() { some(random, 60, 8) } else { None };
         let least = [1, 1, 1, 2, 0].get(random.below(5) as usize).copied().unwrap_or(1);
         let fastest = random.within(20, 200) * US;
+        // Where a save by the clock or on request brings an evaluation with it, so does the end.
+        let eval_after_save = random.chance(15);
         Job {
             seed: random.draw(),
             world,
@@ -112,10 +114,10 @@ impl Job {
             eval_every,
             save_every,
             save_ms,
-            eval_after_save: random.chance(15),
+            eval_after_save,
             save_after_eval: random.chance(15),
             save_waits: random.chance(25),
-            stop_above: random.chance(15).then_some(0.8),
+            stop_above: random.chance(15).then_some(0.8).filter(|_| !eval_after_save),
             recovery: Recovery {
                 least: least.min(world),
                 replace: random.chance(70),

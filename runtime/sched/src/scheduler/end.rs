@@ -24,7 +24,12 @@ impl Scheduler {
 
     /// The second interrupt, or the end of the grace time.
     pub(crate) fn stop_now(&mut self) {
-        match std::mem::replace(&mut self.phase, Phase::Concluded) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Concluded);
+        if !matches!(phase, Phase::Finishing) {
+            // What was said of the weights was about those at the beginning.
+            self.prints.fill(None);
+        }
+        match phase {
             Phase::Failing(fault) => {
                 self.abort("interrupted");
                 self.followed = fault.followed();
@@ -46,6 +51,7 @@ impl Scheduler {
             }
             Phase::Gathering | Phase::Starting | Phase::Halting(_) => {
                 self.abort("stopped on request");
+                self.prints.fill(None);
                 self.conclude(Ended::Stopped);
             }
             _ => {}
@@ -61,6 +67,7 @@ impl Scheduler {
     /// The cause is known: everybody leaves.
     pub(crate) fn fail(&mut self, cause: Cause) {
         self.abort("the run has failed");
+        self.prints.fill(None);
         if self.run.committing().is_some() {
             self.phase = Phase::Committing(cause);
         } else {
