@@ -73,8 +73,8 @@ impl Run {
         // What was asked for by the clock has no step of its own: it is due at once.
         let (every, end) = (self.config.eval_every, self.end_step());
         let with_save = |step: u64| {
-            let again = save == Some(step) || self.config.saves_by_step(step);
-            self.config.eval_after_save && again && !self.save_tried(step)
+            let again = save == Some(step) && !self.save_tried(step);
+            self.config.eval_after_save && (again || self.config.saves_by_step(step))
         };
         let by_clock =
             |e: &PendingEval| !due_by_step(every, e.step) && e.step != end && !with_save(e.step);

@@ -96,7 +96,9 @@ impl Run {
         }
         let last = edge == self.end_step();
         let asked = matches!(self.end, End::Asked { .. } | End::Fault { .. });
-        let with_save = self.config.eval_after_save && !(last && asked) && self.save_asked(edge);
+        // Also where that save has failed, and members have changed since.
+        let save_due = self.save_asked(edge) || self.config.saves_by_step(edge);
+        let with_save = self.config.eval_after_save && !(last && asked) && save_due;
         (last && !asked)
             || self.eval_wanted
             || with_save

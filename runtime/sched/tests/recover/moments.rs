@@ -359,3 +359,16 @@ fn a_checkpoint_in_place_of_another_is_not_evaluated() {
     assert_eq!(due[0], (13, DueKind::Save), "{due:?}");
     assert!(due[1..].iter().all(|d| d.0 == 20), "{due:?}");
 }
+
+/// An evaluation that is due with a checkpoint stays where it is due when that cannot be saved.
+#[test]
+fn an_evaluation_outlives_its_checkpoint() {
+    let mut config = config(3, 40);
+    config.save_every = Some(Every::Steps(10));
+    config.eval_after_save = true;
+    let mut script = lost_after(config, 7);
+    assert_eq!(script.due(DueKind::Evaluate(0)), [10]);
+    script.tell(Event::SaveRefused { step: 10, why: "no space left on device".into() });
+    lose_the_last(&mut script, 7);
+    assert_eq!(script.due(DueKind::Evaluate(0)), [10]);
+}
