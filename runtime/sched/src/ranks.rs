@@ -1,5 +1,6 @@
 use crate::{Config, Joined, LinkPlan, Placement, Transport};
 use monarch_graph::{even_deal, rank_range};
+use std::collections::BTreeMap;
 
 /// Places the workers: in order of the numbers the controller gave them, then by host, then as
 /// they came. The order has no say in the numbers of a run, only in who computes what.
@@ -9,8 +10,10 @@ pub(crate) fn place(config: &Config, workers: &mut [Joined]) -> Vec<Placement> {
         let key = |w: &Joined| (w.slot.unwrap_or(u32::MAX), w.host.clone(), w.worker);
         key(a).cmp(&key(b))
     });
+    let mut hosts: BTreeMap<&str, u32> = BTreeMap::new();
+    workers.iter().for_each(|w| *hosts.entry(&w.host).or_default() += 1);
     let threads = |rank: u32, worker: &Joined| {
-        let here = workers.iter().filter(|w| w.host == worker.host).count().max(1) as u32;
+        let here = hosts.get(worker.host.as_str()).copied().unwrap_or(1).max(1);
         let held = rank_range(config.shards, world, rank).len() as u32;
         // A lane takes whole shards: more lanes than shards would be idle.
         config.threads.unwrap_or(worker.cores / here).clamp(1, held.max(1))

@@ -172,7 +172,8 @@ impl Scheduler {
             return;
         }
         let Phase::Halting(halting) = &mut self.phase else { return };
-        if let Some(member) = self.workers.iter_mut().find(|w| w.worker == worker) {
+        let rank = self.places.get(&worker);
+        if let Some(member) = rank.and_then(|r| self.workers.get_mut(*r as usize)) {
             member.peer_address = peer_address;
             halting.halted.insert(worker, done);
         }
@@ -197,6 +198,9 @@ impl Scheduler {
             self.evict_laggards(waited_ns);
         }
         let Phase::Halting(halting) = &mut self.phase else { return };
+        if halting.halted.len() + halting.dead.len() < self.workers.len() {
+            return;
+        }
         let known = |w: &Joined| {
             halting.dead.contains_key(&w.worker) || halting.halted.contains_key(&w.worker)
         };
@@ -337,7 +341,7 @@ impl Scheduler {
     }
 
     fn form(&mut self, now_ns: u64, base: u64, holders: &[(WorkerId, bool)]) {
-        let placements = ranks::place(&self.config, &mut self.workers);
+        let placements = self.place();
         let links = match ranks::links(&self.config, &self.workers) {
             Ok(links) => links,
             Err(hosts) => return self.fail(Cause::NoSharedMemory { hosts }),
@@ -356,6 +360,7 @@ impl Scheduler {
         let members = forming.placements.iter().map(|p| p.worker);
         self.newcomers = members.filter(|w| shared && !holds(*w)).collect();
         self.prints = vec![None; self.workers.len()];
+        self.printed = 0;
         self.gone_ns = vec![None; self.workers.len()];
         self.out.push(Command::Form(forming));
         self.enter(now_ns, Phase::Starting);

@@ -1,5 +1,6 @@
 mod regroup;
 mod saves;
+mod tally;
 mod window;
 
 use crate::config::Metric;
@@ -7,6 +8,7 @@ use crate::rollback::Answers;
 use crate::{Command, Config, Due, DueKind, EvalNumbers, StepNumbers, Warning};
 use monarch_graph::{Action, Every};
 use std::collections::VecDeque;
+use tally::Tally;
 
 /// Work that workers should have before them, so that the controller is never waited for.
 const AHEAD_NS: u64 = 500_000_000;
@@ -27,8 +29,8 @@ pub(crate) struct Run {
     pub(crate) recorded: u64,
     /// Per rank: the step that it reports next.
     next: Vec<u64>,
-    /// Reports of steps `done..`, one slot per rank.
-    reports: VecDeque<Vec<Option<StepNumbers>>>,
+    /// Reports of steps `done..`.
+    reports: VecDeque<Tally<StepNumbers>>,
     /// Smoothed duration of a step; 0 before the first.
     step_ns: u64,
     evals: Vec<PendingEval>,
@@ -78,13 +80,13 @@ pub(crate) enum End {
 struct PendingEval {
     step: u64,
     evaluation: u32,
-    got: Vec<Option<EvalNumbers>>,
+    got: Tally<EvalNumbers>,
 }
 
 #[derive(Debug)]
 struct PendingSave {
     step: u64,
-    got: Vec<Option<SavePart>>,
+    got: Tally<SavePart>,
     committing: bool,
 }
 
@@ -180,10 +182,9 @@ impl Run {
     pub fn owing(&self) -> Vec<u32> {
         let owes = |rank: &u32| {
             let r = *rank as usize;
-            let missing = |got: bool| !got;
             self.next.get(r).is_some_and(|&next| next < self.until)
-                || self.evals.iter().any(|e| missing(e.got.get(r).is_some_and(|g| g.is_some())))
-                || self.save.iter().any(|s| missing(s.got.get(r).is_some_and(|g| g.is_some())))
+                || self.evals.iter().any(|e| e.got.awaits(*rank))
+                || self.save.iter().any(|s| s.got.awaits(*rank))
         };
         (0..self.next.len() as u32).filter(owes).collect()
     }
@@ -222,20 +223,21 @@ impl Run {
         *next += 1;
         let place = (numbers.step - self.done) as usize;
         while self.reports.len() <= place {
-            self.reports.push_back(vec![None; world]);
+            self.reports.push_back(Tally::new(world));
         }
-        if let Some(slot) = self.reports.get_mut(place).and_then(|r| r.get_mut(rank as usize)) {
-            *slot = Some(numbers);
+        if let Some(row) = self.reports.get_mut(place) {
+            row.put(rank, numbers);
         }
         self.merge(out)
     }
 
     /// Records the steps that all ranks have reported.
     fn merge(&mut self, out: &mut Vec<Command>) -> Result<(), Reject> {
-        while let Some(front) = self.reports.front() {
-            let Some(reports) = front.iter().copied().collect::<Option<Vec<_>>>() else { break };
-            self.reports.pop_front();
-            let Some(merged) = agree_on_step(&reports)? else { break };
+        while self.reports.front().is_some_and(Tally::is_complete) {
+            let Some(row) = self.reports.pop_front() else { break };
+            let Some(merged) = agree_on_step(&row.said().copied().collect::<Vec<_>>())? else {
+                break;
+            };
             if merged.finite {
                 self.answers.helped(merged.step);
             } else if !self.answer(merged.step, out) {
@@ -273,21 +275,19 @@ impl Run {
         let early = self.next.get(rank as usize).is_none_or(|&next| next < numbers.step);
         let names = self.config.evals.get(numbers.evaluation as usize);
         let complete = names.is_some_and(|n| n.metrics.len() == numbers.values.len());
-        let slot = place
-            .and_then(|p| self.evals.get_mut(p))
-            .and_then(|e| e.got.get_mut(rank as usize))
-            .filter(|slot| slot.is_none() && !early && complete);
-        let (Some(place), Some(slot)) = (place, slot) else {
+        let pending = place.and_then(|p| self.evals.get_mut(p)).filter(|_| !early && complete);
+        let all = pending.and_then(|e| e.got.put(rank, numbers).then(|| e.got.is_complete()));
+        let (Some(place), Some(all)) = (place, all) else {
             let (step, evaluation) = key;
             return Err(Reject::Protocol(format!(
                 "reported evaluation {evaluation} at step {step}, which was not asked for"
             )));
         };
-        *slot = Some(numbers);
-        let got = self.evals.get(place).map(|e| e.got.clone()).unwrap_or_default();
-        let Some(all) = got.into_iter().collect::<Option<Vec<_>>>() else { return Ok(()) };
-        self.evals.remove(place);
-        if let Some(merged) = agree_on_evaluation(all)? {
+        if !all {
+            return Ok(());
+        }
+        let eval = self.evals.remove(place);
+        if let Some(merged) = agree_on_evaluation(eval.got.said().cloned().collect())? {
             self.record_evaluation(merged, out);
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::recover::{Gone, Halting, UNFIT};
 use crate::run::{End, Reject, Run, agree};
 use crate::{
     Cause, Command, Config, ConfigError, Ended, EvalNumbers, Event, Exit, Failure, Joined, Outcome,
-    Warning, WorkerId,
+    Placement, Warning, WorkerId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +26,8 @@ pub struct Scheduler {
     heard_ns: u64,
     /// In order of joining; in order of rank once the job has started.
     pub(crate) workers: Vec<Joined>,
+    /// Rank of each, once the job has started.
+    pub(crate) places: BTreeMap<WorkerId, u32>,
     /// Came while the run was under way; they take their places with the next generation.
     pub(crate) reserve: Vec<Joined>,
     /// Members that leave on purpose, and since when they wait for it.
@@ -50,6 +52,8 @@ pub struct Scheduler {
     first_print: Option<String>,
     /// Fingerprint per rank, of the weights at the start, later at the end.
     pub(crate) prints: Vec<Option<String>>,
+    /// How many of them are there.
+    pub(crate) printed: usize,
     /// When a worker of this rank was seen to be gone while it took its leave.
     pub(crate) gone_ns: Vec<Option<u64>>,
     pub(crate) run: Run,
@@ -84,6 +88,7 @@ impl Scheduler {
             since_ns: now_ns,
             heard_ns: now_ns,
             workers: Vec::new(),
+            places: BTreeMap::new(),
             reserve: Vec::new(),
             leaving: BTreeMap::new(),
             generation: 0,
@@ -96,6 +101,7 @@ impl Scheduler {
             newcomers: BTreeSet::new(),
             first_print: None,
             prints: vec![None; config.world as usize],
+            printed: 0,
             gone_ns: vec![None; config.world as usize],
             run: Run::new(config.clone(), now_ns),
             interrupted_ns: None,
@@ -187,7 +193,14 @@ impl Scheduler {
         if matches!(self.phase, Phase::Gathering) {
             return None;
         }
-        self.workers.iter().position(|w| w.worker == worker).map(|r| r as u32)
+        self.places.get(&worker).copied()
+    }
+
+    /// Places the workers for a generation.
+    pub(crate) fn place(&mut self) -> Vec<Placement> {
+        let placements = ranks::place(&self.config, &mut self.workers);
+        self.places = placements.iter().map(|p| (p.worker, p.rank)).collect();
+        placements
     }
 
     pub(crate) fn enter(&mut self, now_ns: u64, phase: Phase) {

@@ -51,8 +51,12 @@ impl Cluster {
         let Some(outcome) = self.hub.outcome.clone() else { return };
         let fault = match &outcome.ended {
             Ended::Completed | Ended::Rule { .. } => self.judge_whole(&outcome),
-            Ended::Stopped if self.done_to.stops == 0 => Some("nobody asked for a stop".into()),
-            Ended::Interrupted { .. } if self.done_to.interrupts == 0 => {
+            Ended::Stopped if self.done_to.stops + self.done_to.told_to_end == 0 => {
+                Some("nobody asked for a stop".into())
+            }
+            Ended::Interrupted { .. }
+                if self.done_to.interrupts + self.done_to.told_to_end == 0 =>
+            {
                 Some("nobody interrupted the run".into())
             }
             Ended::Stopped | Ended::Interrupted { .. } => self.judge_part(&outcome),
@@ -110,7 +114,7 @@ impl Cluster {
         let due = |edge: &u64| job.evaluates_by_step(*edge) && !self.hub.evals.contains(edge);
         let missing = (1..=last).find(due).filter(|_| !failed)?;
         let now = matches!(outcome.ended, Ended::Interrupted { .. } | Ended::Stopped)
-            && (self.done_to.interrupts + self.done_to.stops > 1);
+            && (self.done_to.interrupts + self.done_to.stops + self.done_to.told_to_end > 1);
         (!now).then(|| format!("the evaluation at {missing} is missing"))
     }
 

@@ -27,6 +27,7 @@ pub(crate) enum Word {
     Finish,
     Abort(String),
     Refused(String),
+    Release,
 }
 
 /// What a worker says to a peer of the same generation.
@@ -118,6 +119,7 @@ pub(crate) struct Cluster {
 pub(crate) struct DoneTo {
     pub interrupts: u32,
     pub stops: u32,
+    pub told_to_end: u32,
     pub failures: u32,
     pub exits: u32,
     pub disk: bool,

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, Thing};
 use crate::schedule::{FOR_EVER, IDLE_NS, MS, US, What};
-use monarch_sched::Event;
+use monarch_sched::{Event, WorkerId};
 
 impl Cluster {
     /// Of those that live, the one with this number.
@@ -45,6 +45,13 @@ impl Cluster {
             What::Slow(who, times) => {
                 if let Some(node) = self.victim(who).and_then(|n| self.nodes.get_mut(n)) {
                     node.slow = times;
+                }
+            }
+            What::Term(who) => {
+                if let Some(node) = self.touch(who) {
+                    self.done_to.told_to_end += 1;
+                    let worker = WorkerId(node as u64);
+                    self.send_up(node, Event::Leaving { worker });
                 }
             }
             What::Unlink(who) => {

@@ -164,6 +164,7 @@ impl Cluster {
                     self.send(worker.0 as usize, Word::Halt(generation));
                 }
             }
+            Command::Release { worker, .. } => self.send(worker.0 as usize, Word::Release),
             Command::Evict { worker, .. } => self.evict(worker.0 as usize),
             Command::Replace { slot } => {
                 let at_ns = self.now_ns + self.random.within(500 * US, 20 * MS);

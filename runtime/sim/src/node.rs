@@ -237,6 +237,7 @@ impl Cluster {
             Word::Finish => protocol.finish(),
             Word::Abort(why) => protocol.close(End::Aborted(why)),
             Word::Refused(why) => protocol.close(End::Refused(why)),
+            Word::Release => protocol.close(End::Released),
         }
         if protocol.end().is_some() {
             self.queue.push(now_ns + GRACE_NS, Thing::Reap(number));
@@ -259,8 +260,9 @@ impl Cluster {
             if !node.alive || node.frozen.is_some() || node.is_busy() {
                 return;
             }
-            if node.protocol.end().is_some() {
-                return self.end_process(number, false, "exit code 1");
+            if let Some(end) = node.protocol.end() {
+                let code = if *end == End::Released { "exit code 0" } else { "exit code 1" };
+                return self.end_process(number, false, code);
             }
             let fresh = matches!(node.stage, Stage::Fresh);
             if let Some(next) = node.protocol.halted().filter(|_| !fresh) {

@@ -152,6 +152,8 @@ pub enum What {
     Stuck(u32, u64),
     /// So many times slower from now on.
     Slow(u32, u32),
+    /// SIGTERM: it asks to be let go.
+    Term(u32),
     /// Its connection to the controller breaks.
     Unlink(u32),
     /// What it says to the controller is lost for that long.
@@ -189,7 +191,8 @@ impl What {
             32..36 => What::Exit(who),
             36..48 => What::Freeze(who, long(random)),
             48..54 => What::Stuck(who, long(random)),
-            54..58 => What::Slow(who, random.within(2, 8) as u32),
+            54..56 => What::Slow(who, random.within(2, 8) as u32),
+            56..58 => What::Term(who),
             58..62 => What::Unlink(who),
             62..66 => What::Mute(who, long(random)),
             66..70 => What::Deaf(who, long(random)),

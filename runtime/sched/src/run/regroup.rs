@@ -46,8 +46,8 @@ impl Run {
 
     fn merge_up_to(&mut self, base: u64, out: &mut Vec<Command>) -> Result<(), Reject> {
         while self.done < base {
-            let row = self.reports.pop_front().unwrap_or_default();
-            let said: Vec<_> = row.into_iter().flatten().collect();
+            let row = self.reports.pop_front();
+            let said: Vec<_> = row.iter().flat_map(|r| r.said().copied()).collect();
             let Some(merged) = agree_on_step(&said)? else {
                 let step = self.done;
                 return Err(Reject::Protocol(format!("is beyond step {step}, and never said so")));
@@ -67,9 +67,9 @@ impl Run {
         out: &mut Vec<Command>,
     ) -> Result<(), Reject> {
         let mut pending = std::mem::take(&mut self.evals);
-        let said = |e: &PendingEval| e.got.iter().flatten().cloned().collect::<Vec<EvalNumbers>>();
+        let said = |e: &PendingEval| e.got.said().cloned().collect::<Vec<EvalNumbers>>();
         // Those at one edge are asked for together, and so they are again.
-        let again = pending.iter().any(|e| e.step == base && said(e).is_empty());
+        let again = pending.iter().any(|e| e.step == base && e.got.is_empty());
         // What was asked for by the clock has no step of its own: it is due at once.
         let (every, end) = (self.config.eval_every, self.end_step());
         let with_save = |step: u64| {

@@ -63,28 +63,25 @@ impl Run {
     ) -> Result<(), Reject> {
         let early = self.next.get(rank as usize).is_none_or(|&next| next < step);
         let save = self.save.as_mut().filter(|s| s.step == step && !s.committing && !early);
-        let got = save.and_then(|s| s.got.get_mut(rank as usize).map(|slot| (slot, step)));
-        match got {
-            Some((slot @ None, _)) => *slot = Some(SavePart { fingerprint, error }),
-            _ => {
-                return Err(Reject::Protocol(format!(
-                    "reported a save at step {step}, which was not asked for"
-                )));
-            }
-        }
-        let Some(save) = self.save.as_mut() else { return Ok(()) };
-        let Some(parts) = save.got.iter().cloned().collect::<Option<Vec<_>>>() else {
-            return Ok(());
+        let part = SavePart { fingerprint, error };
+        let Some(save) = save.and_then(|s| s.got.put(rank, part).then_some(s)) else {
+            return Err(Reject::Protocol(format!(
+                "reported a save at step {step}, which was not asked for"
+            )));
         };
+        if !save.got.is_complete() {
+            return Ok(());
+        }
         let error = |(rank, part): (usize, &SavePart)| {
             part.error.as_ref().map(|why| format!("worker {rank}: {why}"))
         };
-        if let Some(why) = parts.iter().enumerate().find_map(error) {
+        let failed = save.got.said().enumerate().find_map(error);
+        if let Some(why) = failed {
             out.push(Command::Discard { step, why: why.clone() });
             self.save_failed(step, why, out);
             return Ok(());
         }
-        let prints: Vec<String> = parts.iter().map(|p| p.fingerprint.clone()).collect();
+        let prints: Vec<String> = save.got.said().map(|p| p.fingerprint.clone()).collect();
         agree(step, "fingerprint of the weights", &prints)?;
         save.committing = true;
         let fingerprint = prints.into_iter().next().unwrap_or_default();

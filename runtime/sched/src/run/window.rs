@@ -71,7 +71,7 @@ impl Run {
             }
             due.push(Due { step: edge, what: DueKind::Save });
             (self.save_wanted, self.save_instead) = (false, false);
-            let got = vec![None; self.next.len()];
+            let got = Tally::new(self.next.len());
             self.save = Some(PendingSave { step: edge, got, committing: false });
         }
         let saving = self.save.as_ref().is_some_and(|s| s.step == edge);
@@ -83,7 +83,7 @@ impl Run {
         self.eval_wanted = false;
         for evaluation in 0..self.config.evals.len() as u32 {
             due.push(Due { step: edge, what: DueKind::Evaluate(evaluation) });
-            let got = vec![None; self.next.len()];
+            let got = Tally::new(self.next.len());
             self.evals.push(PendingEval { step: edge, evaluation, got });
         }
     }

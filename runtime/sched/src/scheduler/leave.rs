@@ -12,8 +12,13 @@ impl Scheduler {
             let what = format!("finished at step {step} of {}", self.run.done());
             return self.out_of_turn(rank, &what);
         }
+        self.print(rank, fingerprint);
+    }
+
+    /// A rank has said what its weights are.
+    pub(crate) fn print(&mut self, rank: u32, fingerprint: String) {
         if let Some(slot) = self.prints.get_mut(rank as usize) {
-            *slot = Some(fingerprint);
+            self.printed += usize::from(slot.replace(fingerprint).is_none());
         }
     }
 

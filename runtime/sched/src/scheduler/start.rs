@@ -40,7 +40,7 @@ impl Scheduler {
         if first_step > steps {
             return self.fail(Cause::BeyondEnd { first_step, steps });
         }
-        let placements = ranks::place(&self.config, &mut self.workers);
+        let placements = self.place();
         let deal = ranks::deal(&self.config, &self.workers);
         match ranks::links(&self.config, &self.workers) {
             Ok(links) => self.out.push(Command::Start { placements, deal, links }),
@@ -68,11 +68,14 @@ impl Scheduler {
         if !matches!(self.phase, Phase::Starting) {
             return self.out_of_turn(rank, "said `ready` out of turn");
         }
-        if let Some(slot) = self.prints.get_mut(rank as usize) {
-            *slot = Some(fingerprint);
+        self.print(rank, fingerprint);
+        if self.printed < self.prints.len() {
+            return;
         }
-        let Some(prints) = self.prints.iter().cloned().collect::<Option<Vec<_>>>() else { return };
-        self.prints.fill(None);
+        let world = self.prints.len();
+        let prints = std::mem::replace(&mut self.prints, vec![None; world]);
+        self.printed = 0;
+        let prints: Vec<String> = prints.into_iter().flatten().collect();
         if let Err(reject) = agree(self.config.first_step, "weights at the start", &prints) {
             return self.reject(rank, reject);
         }
