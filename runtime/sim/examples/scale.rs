@@ -5,6 +5,7 @@ use monarch_sched::{
     Command, Config, EvalNames, Event, Exit, Joined, Recovery, Saves, Scheduler, StepNumbers,
     Timeouts, Times, Transport, WorkerId,
 };
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 const STEPS: u64 = 8;
@@ -24,6 +25,9 @@ fn config(world: u32) -> Config {
         saves: Saves::default(),
         save_at_end: false,
         rules: Vec::new(),
+        answers: Vec::new(),
+        tried: Default::default(),
+        points: BTreeMap::new(),
         recovery: Recovery { least: 1, replace: false, attempts: 1 },
         timeouts: Timeouts::default(),
     }
@@ -86,6 +90,7 @@ fn numbers(step: u64) -> StepNumbers {
         lr: 1e-3,
         total_ns: 100_000_000,
         times: Times::default(),
+        finite: true,
     }
 }
 

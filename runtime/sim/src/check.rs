@@ -15,6 +15,7 @@ pub(crate) fn numbers(step: u64, gradients: u64) -> StepNumbers {
         lr: 1e-3,
         total_ns: 100 * crate::schedule::MS,
         times: Times::default(),
+        finite: true,
     }
 }
 

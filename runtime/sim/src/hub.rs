@@ -4,7 +4,8 @@ use crate::cluster::{Cluster, Thing, Word};
 use crate::rng::Rng;
 use crate::schedule::{Job, MS, US};
 use monarch_sched::{
-    Command, Due, DueKind, Event, Exit, Forming, LinkPlan, Outcome, Scheduler, Warning, WorkerId,
+    Command, Due, DueKind, Event, Exit, Forming, LinkPlan, Outcome, Scheduler, Source, Warning,
+    WorkerId,
 };
 use monarch_wire::{Form, Links, Window};
 use std::collections::VecDeque;
@@ -156,7 +157,16 @@ impl Cluster {
             }
             Command::Start { placements, deal, links } => {
                 let holders = vec![false; placements.len()];
-                self.form(Forming { generation: 0, base: 0, placements, holders, deal, links });
+                let source = Source::Members;
+                self.form(Forming {
+                    generation: 0,
+                    base: 0,
+                    placements,
+                    holders,
+                    deal,
+                    links,
+                    source,
+                });
             }
             Command::Form(forming) => self.form(forming),
             Command::Halt { generation, workers } => {
@@ -173,7 +183,7 @@ impl Cluster {
             Command::Window { until, due } => self.window(until, due),
             Command::Step(numbers) => self.record_step(&numbers),
             Command::Evaluated(numbers) => self.record_evaluation(&numbers),
-            Command::Commit { step, fingerprint } => self.commit(step, &fingerprint),
+            Command::Commit { step, fingerprint, .. } => self.commit(step, &fingerprint),
             Command::Discard { step, .. } => drop(self.hub.save.take_if(|s| s.step == step)),
             Command::Warn(Warning::GivenUp { slot, .. }) => self.hub.given_up.push(slot),
             Command::Abort { why } => {
@@ -187,6 +197,9 @@ impl Cluster {
                 }
             }
             Command::Conclude(outcome) => self.conclude(*outcome),
+            Command::NotFinite { step, .. } | Command::Skip { step } => {
+                self.violate(format!("step {step} is not finite"));
+            }
             Command::Formed { .. } | Command::Started { .. } | Command::Warn(_) => {}
         }
     }
@@ -216,7 +229,10 @@ impl Cluster {
     }
 
     fn form(&mut self, forming: Forming) {
-        let Forming { generation, base, placements, holders, deal, links } = forming;
+        let Forming { generation, base, placements, holders, deal, links, source } = forming;
+        if source != Source::Members {
+            self.violate(format!("goes back to {source:?}, and all numbers are finite"));
+        }
         if base > self.hub.steps {
             let steps = self.hub.steps;
             self.violate(format!("goes on at {base}, and the record ends at {steps}"));
@@ -241,6 +257,7 @@ impl Cluster {
                 base,
                 holders: holders.clone(),
                 deal: deal.clone(),
+                source: Default::default(),
             };
             if evicted {
                 self.violate(format!("w{node} is evicted, and has a place again"));
@@ -308,7 +325,7 @@ impl Cluster {
         }
         if self.hub.outcome.is_none() {
             let error = full.then(|| "no space left on device".to_string());
-            self.feed(Event::Committed { step, error });
+            self.feed(Event::Committed { step, error, finite: true });
         }
     }
 

@@ -527,6 +527,7 @@ impl Cluster {
         let Some(node) = self.nodes.get_mut(number) else { return };
         let Some((done, weights)) = node.held else { return };
         match &order {
+            Order::Skip => node.held = Some((done + 1, weights)),
             Order::Step => self.begin_round(number, done * ROUNDS + ROUNDS - 1),
             Order::Due(Due { step, .. }) if *step != done => {
                 let step = *step;

@@ -66,6 +66,9 @@ impl Job {
                 ..Saves::default()
             },
             save_at_end: true,
+            answers: Vec::new(),
+            tried: Default::default(),
+            points: Default::default(),
             rules: self.stop_above.map(rule).into_iter().collect(),
             recovery: self.recovery,
             timeouts: Timeouts {
