@@ -2,6 +2,7 @@ mod deeds;
 mod inputs;
 mod members;
 mod nan;
+mod pulse;
 mod saves;
 
 use crate::children::Children;
@@ -20,6 +21,7 @@ use monarch_sched::{
     Source, StepNumbers, Warning, WorkerId,
 };
 use monarch_wire::{FromWorker, Halted, Hello, Ready, ToWorker, Window, WireError, decode};
+pub(crate) use pulse::Pulses;
 use saves::Save;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -86,6 +88,7 @@ pub(crate) struct EventLoop<'a> {
     transport: &'static str,
     joined_ns: u64,
     pub probe: Option<Probe>,
+    pulses: Pulses,
     strangers: u32,
     backlog: VecDeque<Input>,
     later: VecDeque<Event>,
@@ -110,13 +113,14 @@ pub(crate) struct Parts<'a> {
     pub probe: Option<Probe>,
     /// The last evaluation before this run, by the steps of its weights.
     pub evaluated: BTreeMap<u64, BTreeMap<String, f64>>,
+    pub pulses: Pulses,
 }
 
 impl<'a> EventLoop<'a> {
     pub fn new(parts: Parts<'a>) -> EventLoop<'a> {
         let Parts { config, observer, recorder, inbox, scheduler, .. } = parts;
-        let Parts { links, children, saver, started, run_dir, address, probe, evaluated, .. } =
-            parts;
+        let Parts { links, children, saver, started, run_dir, address, .. } = parts;
+        let Parts { probe, evaluated, pulses, .. } = parts;
         EventLoop {
             config,
             observer,
@@ -143,6 +147,7 @@ impl<'a> EventLoop<'a> {
             transport: "none",
             joined_ns: 0,
             probe,
+            pulses,
             strangers: 0,
             backlog: VecDeque::new(),
             later: VecDeque::new(),
@@ -162,12 +167,14 @@ impl<'a> EventLoop<'a> {
                 self.take(input);
                 next = self.backlog.pop_front().or_else(|| self.inbox.try_recv().ok());
             }
+            let drained = next.is_none();
             if let Some(input) = next {
                 self.backlog.push_front(input);
             }
             if last_tick.elapsed() >= TICK {
                 last_tick = Instant::now();
                 self.look_at_children();
+                self.look_afar(drained);
                 self.feed(Event::Tick);
                 for text in self.recorder.complaints() {
                     self.emit(RunEvent::Warning { text });

@@ -1,6 +1,7 @@
 use crate::control::ControlRequest;
 use crate::saver::Saved;
 use monarch_net::{ConnId, ControlServer, ServerEvent};
+use monarch_pulse::Sign;
 use monarch_sched::WorkerId;
 use monarch_wire::{FromWorker, ToWorker, WireError, encode};
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub(crate) enum Input {
     Saved(Saved),
     /// A process that was started here has ended.
     ChildEnded,
+    /// Something was seen of the worker of this number.
+    Pulse(WorkerId, Sign),
 }
 
 /// From a worker in this process.

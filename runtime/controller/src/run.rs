@@ -2,7 +2,7 @@ use crate::children::{Children, Launcher};
 use crate::config::RunConfig;
 use crate::control::ControlInbox;
 use crate::event::{Observer, RunEvent};
-use crate::eventloop::{EventLoop, Parts};
+use crate::eventloop::{EventLoop, Parts, Pulses};
 use crate::link::{Input, Links};
 use crate::measure::Probe;
 use crate::recorder::Recorder;
@@ -79,6 +79,7 @@ pub(crate) fn carry_out(
         return Err(error);
     }
     let parts = Parts {
+        pulses: Pulses::start(sender),
         config,
         observer,
         recorder,
@@ -297,6 +298,7 @@ fn report_lost(events: &mut EventLoop, cause: &Cause) {
     let (rank, worker, why) = match cause {
         Cause::Exited { rank, worker, exit } => (rank, worker, exit.text.clone()),
         Cause::Lost { rank, worker, why } => (rank, worker, why.clone()),
+        Cause::Hung { rank, worker, hang } => (rank, worker, hang.to_string()),
         _ => return,
     };
     if events.workers.get(worker).is_some_and(|w| w.is_told_of) {

@@ -62,6 +62,12 @@ pub(crate) fn failure(
             last_words(&mut text, &named.last_words);
             text
         }
+        Cause::Hung { rank: r, hang, .. } => {
+            let named = rank(*r);
+            let mut text = format!("{} was given up {at}: {hang}", named.name);
+            last_words(&mut text, &named.last_words);
+            text
+        }
         Cause::Mismatch { step, what, groups } => mismatch(*step, what, groups),
         Cause::Protocol { rank: r, what, .. } => {
             format!("{} broke the protocol {at}: it {what}", rank(*r).name)

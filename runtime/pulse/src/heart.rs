@@ -59,6 +59,11 @@ impl Pulse {
         self.0.page.fd()
     }
 
+    /// Ends the signs of life in good order, whoever still has a clone.
+    pub fn leave(&self) {
+        self.0.leave();
+    }
+
     /// Names the step at hand.
     pub fn step(&self, step: u64) {
         self.0.page.step().store(step + 1, Ordering::Relaxed);
@@ -77,8 +82,14 @@ impl Pulse {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Inner {
+    fn leave(&self) {
         self.stop.store(true, Ordering::Release);
-        let heart = self.heart.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let heart = self.heart.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(heart) = heart else { return };
         heart.thread().unpark();
         // Dropped by a report of its own: it ends by itself.

@@ -1,4 +1,4 @@
-use crate::{Exit, Failure, Source, StepNumbers, Tried, Verdict, WorkerId};
+use crate::{Exit, Failure, Hang, Source, StepNumbers, Tried, Verdict, WorkerId};
 
 /// What the controller is to do, in this order.
 #[derive(Clone, Debug, PartialEq)]
@@ -184,6 +184,8 @@ pub enum Cause {
     Worker { rank: u32, worker: WorkerId, failure: Failure },
     /// A worker ended.
     Exited { rank: u32, worker: WorkerId, exit: Exit },
+    /// A worker lives and does not get on.
+    Hung { rank: u32, worker: WorkerId, hang: Hang },
     /// A worker's connection ended, and nothing says why.
     Lost { rank: u32, worker: WorkerId, why: String },
     /// The controller itself could not go on.

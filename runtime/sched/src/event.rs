@@ -90,6 +90,11 @@ pub enum Event {
     Drain {
         rank: u32,
     },
+    /// The worker lives, as far as is known, and does not get on.
+    Hung {
+        worker: WorkerId,
+        hang: Hang,
+    },
     /// Time has passed.
     Tick,
     /// Ctrl-C or SIGTERM: the first saves and stops, the second stops now.
@@ -153,6 +158,27 @@ pub struct Failure {
     pub span: Option<Span>,
     /// Set when the trouble is another rank's: that rank's own story is the cause.
     pub lost_peer: Option<u32>,
+}
+
+/// Why a worker is not to be counted on any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hang {
+    /// What it was at: `forward and backward`.
+    pub phase: String,
+    /// The step at hand, as it said itself.
+    pub step: Option<u64>,
+    /// What speaks for it.
+    pub evidence: String,
+}
+
+impl std::fmt::Display for Hang {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "it hangs, {}", self.phase)?;
+        if let Some(step) = self.step {
+            write!(f, " in step {step}")?;
+        }
+        write!(f, ": {}", self.evidence)
+    }
 }
 
 /// How a process or thread ended.

@@ -16,6 +16,7 @@ pub(crate) struct Fault {
 /// How much a cause explains; less is better.
 fn rank(cause: &Cause) -> u32 {
     match cause {
+        Cause::Hung { .. } => 1,
         Cause::Exited { exit, .. } if exit.by_signal => 0,
         Cause::Worker { failure, .. } if failure.lost_peer.is_none() => 1,
         Cause::Exited { .. } => 2,
@@ -49,6 +50,8 @@ impl Fault {
             _ => return false,
         };
         self.heard.iter().any(|c| match c {
+            // Killed because it hung.
+            Cause::Hung { rank, .. } => *rank == gone,
             Cause::Worker { rank, failure, .. } => {
                 *rank == gone && (!by_signal || failure.lost_peer.is_none())
             }
@@ -96,7 +99,7 @@ impl Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Exit, Failure, WorkerId};
+    use crate::{Exit, Failure, Hang, WorkerId};
 
     fn report(rank: u32, lost_peer: Option<u32>) -> Cause {
         let (task, message) = (String::new(), String::new());
@@ -107,6 +110,18 @@ mod tests {
     fn exited(rank: u32, by_signal: bool) -> Cause {
         let exit = Exit { text: String::new(), by_signal, clean: false };
         Cause::Exited { rank, worker: WorkerId(0), exit }
+    }
+
+    fn hung(rank: u32) -> Cause {
+        let (phase, evidence) = ("update".into(), "it finished nothing".into());
+        let hang = Hang { phase, step: Some(3), evidence };
+        Cause::Hung { rank, worker: WorkerId(0), hang }
+    }
+
+    #[test]
+    fn that_a_worker_was_ended_because_it_hung_is_no_cause() {
+        assert_eq!(cause([hung(1), exited(1, true), lost(1)]), hung(1));
+        assert_eq!(cause([report(0, Some(1)), hung(1), exited(1, true)]), hung(1));
     }
 
     fn lost(rank: u32) -> Cause {

@@ -11,6 +11,7 @@
 //!   being written at a time;
 //! - a lost worker's part is done by the others: they halt, agree on the edge that the furthest of
 //!   them has reached, and go on from there as a new generation;
+//! - a worker that hangs is ended and done without; what it says when it wakes up is not heard;
 //! - whatever happens, a run is concluded exactly once, and every wait is bounded by a deadline.
 
 mod blame;
@@ -19,6 +20,7 @@ mod config;
 mod drain;
 mod event;
 mod fault;
+mod hang;
 mod ranks;
 mod recover;
 mod rollback;
@@ -30,6 +32,6 @@ pub use command::{
     Warning,
 };
 pub use config::{Config, ConfigError, EvalNames, Recovery, Saves, Timeouts, Transport};
-pub use event::{Event, Exit, Failure, Joined, StepNumbers, Times, WorkerId};
+pub use event::{Event, Exit, Failure, Hang, Joined, StepNumbers, Times, WorkerId};
 pub use rollback::{Answer, Source, Tried, Verdict};
 pub use scheduler::Scheduler;

@@ -36,6 +36,22 @@ struct End {
     why: String,
     /// Nothing more will be heard of it.
     final_word: bool,
+    /// It was ended from here, because of this.
+    by_us: bool,
+}
+
+impl End {
+    fn new(why: String, final_word: bool) -> End {
+        End { why, final_word, by_us: false }
+    }
+
+    /// It has ended in these words, which say nothing new of one that was ended from here.
+    fn exited(known: Option<&End>, text: &str) -> End {
+        match known {
+            Some(end) if end.by_us => End { final_word: true, ..end.clone() },
+            _ => End::new(text.to_string(), true),
+        }
+    }
 }
 
 /// One that is gone, until it is known how it ended.
@@ -54,7 +70,7 @@ impl Scheduler {
     pub(crate) fn recovers(&self, cause: &Cause) -> bool {
         let others = self.workers.len().saturating_sub(1) as u32;
         let lost = match cause {
-            Cause::Exited { .. } | Cause::Lost { .. } => true,
+            Cause::Exited { .. } | Cause::Lost { .. } | Cause::Hung { .. } => true,
             Cause::Stalled { .. } | Cause::NotReady { .. } => true,
             Cause::Worker { failure, .. } => failure.lost_peer.is_some(),
             _ => false,
@@ -71,7 +87,9 @@ impl Scheduler {
     /// Whether another worker can be started for the one that this is about.
     fn may_return(&self, cause: &Cause) -> bool {
         let rank = match cause {
-            Cause::Exited { rank, .. } | Cause::Lost { rank, .. } => Some(*rank),
+            Cause::Exited { rank, .. } | Cause::Lost { rank, .. } | Cause::Hung { rank, .. } => {
+                Some(*rank)
+            }
             Cause::Worker { failure, .. } => failure.lost_peer,
             _ => None,
         };
@@ -106,7 +124,7 @@ impl Scheduler {
         }
         self.out.push(Command::Evict { worker, why: why.clone() });
         if let Phase::Halting(halting) = &mut self.phase {
-            halting.dead.insert(worker, End { why, final_word: true });
+            halting.dead.insert(worker, End::new(why, true));
         }
     }
 
@@ -139,11 +157,16 @@ impl Scheduler {
         let Phase::Halting(halting) = &mut self.phase else { return };
         match &cause {
             Cause::Lost { rank, worker, why } => {
-                let end = End { why: why.clone(), final_word: guests.contains(rank) };
+                let end = End::new(why.clone(), guests.contains(rank));
                 halting.dead.entry(*worker).or_insert(end);
             }
             Cause::Exited { worker, exit, .. } if exit.by_signal => {
-                halting.dead.insert(*worker, End { why: exit.text.clone(), final_word: true });
+                let end = End::exited(halting.dead.get(worker), &exit.text);
+                halting.dead.insert(*worker, end);
+            }
+            Cause::Hung { rank, worker, hang } => {
+                let (why, final_word) = (hang.to_string(), guests.contains(rank));
+                halting.dead.insert(*worker, End { why, final_word, by_us: true });
             }
             Cause::Exited { worker, exit, .. } => {
                 halting.ended.insert(*worker, exit.clone());
@@ -188,7 +211,8 @@ impl Scheduler {
         if waited_ns >= times.settle_ns / 10 {
             let ended = std::mem::take(&mut halting.ended);
             for (worker, exit) in ended {
-                halting.dead.insert(worker, End { why: exit.text, final_word: true });
+                let end = End::exited(halting.dead.get(&worker), &exit.text);
+                halting.dead.insert(worker, end);
                 let rank = self.workers.iter().position(|w| w.worker == worker);
                 again.extend(rank.map(|r| r as u32));
             }
@@ -289,7 +313,8 @@ impl Scheduler {
             }
             let why = format!("did not stop within {} s", waited_ns / 1_000_000_000);
             self.out.push(Command::Evict { worker, why: why.clone() });
-            halting.dead.insert(worker, End { why, final_word: true });
+            self.fenced.insert(worker);
+            halting.dead.insert(worker, End { why, final_word: true, by_us: true });
         }
     }
 
@@ -454,7 +479,7 @@ impl Scheduler {
             return false;
         };
         let gone = self.gone.remove(place);
-        let end = End { why: exit.text.clone(), final_word: true };
+        let end = End::exited(Some(&gone.end), &exit.text);
         self.tell_of(Gone { end, ..gone });
         true
     }

@@ -46,6 +46,8 @@ pub struct Scheduler {
     followed: Vec<Cause>,
     /// Slots whose next worker is on its way.
     pub(crate) awaited: BTreeSet<u32>,
+    /// Given up while they lived: not heard any more.
+    pub(crate) fenced: BTreeSet<WorkerId>,
     /// Members that do not hold the weights yet.
     pub(crate) newcomers: BTreeSet<WorkerId>,
     /// Fingerprint of the weights at the start, once somebody has said it.
@@ -98,6 +100,7 @@ impl Scheduler {
             blame: Blame::default(),
             followed: Vec::new(),
             awaited: BTreeSet::new(),
+            fenced: BTreeSet::new(),
             newcomers: BTreeSet::new(),
             first_print: None,
             prints: vec![None; config.world as usize],
@@ -155,7 +158,7 @@ impl Scheduler {
         if !matches!(event, Event::Tick) {
             self.heard_ns = now_ns;
         }
-        if self.about_strangers(&event) {
+        if self.is_fenced(&event) || self.about_strangers(&event) {
             return;
         }
         match event {
@@ -172,6 +175,7 @@ impl Scheduler {
             Event::Failed { worker, failure } => self.failed(now_ns, worker, failure),
             Event::Lost { worker, why } => self.lost(now_ns, worker, why),
             Event::Crashed { slot } => self.blame.crashed(slot, self.run.done()),
+            Event::Hung { worker, hang } => self.hung(now_ns, worker, hang),
             Event::Exited { slot, exit } => self.exited(now_ns, slot, exit),
             Event::Committed { step, finite, error } => {
                 self.run.committed(step, finite, error, &mut self.out);

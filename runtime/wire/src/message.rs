@@ -20,6 +20,8 @@ pub struct Hello {
     pub job: Option<[u8; 32]>,
     /// Echo of the number that the controller gave a process it started itself.
     pub slot: Option<u32>,
+    /// The process's descriptor of its page of signs of life.
+    pub pulse: Option<u32>,
 }
 
 /// What the controller says to a worker.
@@ -156,6 +158,31 @@ pub enum FromWorker {
     /// It was told to end: it asks to be let go at the next edge between two steps. Answered by
     /// `Release`, or by the end of the run, which it then sees to the end.
     Leaving,
+    /// Signs of life of a worker that nobody has started here, again and again from a thread of
+    /// its own.
+    Pulse(Pulse),
+}
+
+/// A worker's counters, for a controller that cannot see its page.
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Pulse {
+    /// Rises as long as the process runs.
+    pub beats: u64,
+    /// The step at hand.
+    pub step: Option<u64>,
+    pub streams: Vec<PulseStream>,
+}
+
+/// One thread of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct PulseStream {
+    /// Which one: as `monarch_pulse::Role` codes it.
+    pub role: u32,
+    /// What it is at: as `monarch_pulse::Phase` numbers it.
+    pub phase: u8,
+    /// Rises with everything that it finishes.
+    pub count: u64,
+    pub thread: u32,
 }
 
 /// The answer to `Halt`: nothing of the generation before follows it.

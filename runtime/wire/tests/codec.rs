@@ -13,6 +13,7 @@ fn hello() -> FromWorker {
         peer_address: "127.0.0.1:1".into(),
         job: None,
         slot: Some(3),
+        pulse: Some(5),
     })
 }
 
@@ -21,6 +22,18 @@ fn golden_bytes() {
     let bytes = encode(&ToWorker::Ping(0x0102_0304)).unwrap();
     // protocol 1, variant 3, u64; all little-endian and fixed-width.
     assert_eq!(bytes, [1, 0, 0, 0, 3, 0, 0, 0, 4, 3, 2, 1, 0, 0, 0, 0]);
+}
+
+#[test]
+fn signs_of_life_have_golden_bytes_too() {
+    let stream = PulseStream { role: 1, phase: 3, count: 9, thread: 77 };
+    let pulse = Pulse { beats: 2, step: Some(4), streams: vec![stream] };
+    let bytes = encode(&FromWorker::Pulse(pulse)).unwrap();
+    let mut golden = vec![1, 0, 0, 0, 9, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
+    golden.extend([1, 4, 0, 0, 0, 0, 0, 0, 0]);
+    golden.extend([1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3]);
+    golden.extend([9, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0]);
+    assert_eq!(bytes, golden);
 }
 
 #[test]

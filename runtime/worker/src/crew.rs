@@ -2,6 +2,7 @@
 
 use crate::WorkerError;
 use crate::shard::Lane;
+use monarch_pulse::{Phase, Role, enter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -43,7 +44,12 @@ impl Crew {
             let lane = make(self.lanes())?;
             let (jobs, mine) = channel::<Job>();
             let (name, say) = (format!("lane {}", lane.number), self.say.clone());
-            let work = move || serve(lane, &mine, &say);
+            let pulse = monarch_pulse::current();
+            let work = move || {
+                let role = Role::Lane(lane.number.min(usize::from(u16::MAX)) as u16);
+                let _shown = pulse.map(|p| p.join(role));
+                serve(lane, &mine, &say);
+            };
             let thread = std::thread::Builder::new().name(name).spawn(work);
             let thread = thread.map_err(|e| WorkerError::setup("start lanes", e))?;
             self.others.push(Helper { jobs: Some(jobs), thread: Some(thread) });
@@ -69,6 +75,7 @@ impl Crew {
         }
         let mut worst = guarded(&mut self.first, &job);
         drop(job);
+        enter(Phase::Waiting);
         for _ in 0..running {
             let gone = || {
                 let (task, message) = ("lanes".into(), "a lane has ended".into());
@@ -109,6 +116,7 @@ impl Drop for Crew {
 fn serve(mut lane: Lane, jobs: &Receiver<Job>, say: &Sender<Result<(), WorkerError>>) {
     while let Ok(job) = jobs.recv() {
         let result = guarded(&mut lane, &job);
+        enter(Phase::Idle);
         // What the job holds is free before it counts as done.
         drop(job);
         if say.send(result).is_err() {

@@ -9,6 +9,7 @@ use crate::trace::now_ns;
 use monarch_collective::Scalars;
 use monarch_data::{Order, batch_range};
 use monarch_graph::{Evaluation, shard_range};
+use monarch_pulse::{Phase, enter};
 use monarch_wire::EvalReport;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +61,9 @@ impl EvalJob {
             }
             let Some(engine) = lane.evals.get_mut(self.number) else { return Ok(()) };
             let failed = |e: EngineError| self.failed(evaluation, shard, e);
+            enter(Phase::Data);
             engine.load(&evaluation.name, Order::Stored, positions).map_err(failed)?;
+            enter(Phase::Evaluate);
             engine.run(0..nodes, samples, &model.weights).map_err(failed)?;
             for (i, metric) in evaluation.metrics.iter().enumerate() {
                 let share = engine.share(metric, samples, &model.weights).map_err(failed)?;

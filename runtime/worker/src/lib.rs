@@ -21,6 +21,7 @@ mod model;
 mod nan;
 mod peers;
 pub mod protocol;
+mod pulse;
 mod remote;
 mod run;
 mod save;

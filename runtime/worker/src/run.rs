@@ -13,6 +13,7 @@ use crate::setup::{Bench, Held, Job, Kit};
 use crate::share::Owed;
 use crate::step::StepJob;
 use crate::trace::{Spans, now_ns};
+use monarch_pulse::{Phase, Pulse, Role, enter};
 use monarch_wire::{Due, DueKind, Finished, Form, FromWorker, Halted, Hello, TraceSpan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,31 +53,45 @@ pub enum Parting {
 /// Why the run ended early; the controller has been told, if it can be.
 pub fn run(link: ControlLink, config: Config) -> Result<Parting, WorkerError> {
     let (orders, outlet, reader) = Orders::listen(link, config.grace, config.leave.clone())?;
-    let result = match drive(&orders, &outlet, config) {
+    let pulse = crate::pulse::show(&config, &outlet);
+    let shown = pulse.as_ref().map(|p| p.join(Role::Main));
+    let result = match drive(&orders, &outlet, config, pulse.as_ref().map(Pulse::fd)) {
         Ok(()) => Ok(Parting::Finished),
         Err(WorkerError::Released) => Ok(Parting::Released),
         Err(error) => Err(error),
     };
     orders.over();
+    drop(shown);
+    if let Some(pulse) = pulse {
+        // All is said: what follows is no death.
+        pulse.leave();
+    }
     drop(outlet);
     // It leaves within its slice; then the link closes, after all that was sent.
     let _ = reader.join();
     result
 }
 
-fn drive(orders: &Orders, outlet: &Outlet, config: Config) -> Result<(), WorkerError> {
+fn drive(
+    orders: &Orders,
+    outlet: &Outlet,
+    config: Config,
+    pulse: Option<u32>,
+) -> Result<(), WorkerError> {
     let tell = |error| told(orders, outlet, error);
     let listen =
         |patience| config.peers.as_ref().map(|p| Listening::start(p, patience)).transpose();
     let mut listening = listen(Duration::ZERO).map_err(tell)?;
     let address = listening.as_ref().map_or_else(String::new, |l| l.address.clone());
-    outlet.send(FromWorker::Hello(hello(&config, address)));
+    outlet.send(FromWorker::Hello(hello(&config, address, pulse)));
     orders.introduced();
     let (job, mut form) = orders.start().and_then(|start| Job::open(*start)).map_err(tell)?;
     let (mut held, mut kit) = (None, Kit::default());
     loop {
         let listening_now = listening.take();
+        enter(Phase::Setup);
         let ended = serve(&job, &form, &mut held, &mut kit, listening_now, orders, outlet);
+        enter(Phase::Idle);
         let Err(error) = ended else { return Ok(()) };
         let mut generation = dropped(orders, outlet, error)?;
         // Members may change again before all have taken their places.
@@ -191,6 +206,7 @@ impl Worker {
         held: &mut Option<Held>,
     ) -> Result<(), WorkerError> {
         loop {
+            enter(Phase::Idle);
             match orders.next(done)? {
                 Order::Step => {
                     let report = self.step(done);
@@ -257,25 +273,18 @@ impl Worker {
     }
 }
 
-fn hello(config: &Config, peer_address: String) -> Hello {
+fn hello(config: &Config, peer_address: String, pulse: Option<u32>) -> Hello {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     Hello {
         version: env!("CARGO_PKG_VERSION").into(),
         host: read("/proc/sys/kernel/hostname"),
-        shm_domain: shm_domain(&read("/proc/sys/kernel/random/boot_id")),
+        shm_domain: monarch_pulse::domain(),
         pid: std::process::id(),
         cores,
         peer_address,
         job: config.job,
         slot: config.slot,
+        pulse,
     }
-}
-
-/// Processes with equal ones find each other's files under /proc and may open them.
-fn shm_domain(boot_id: &str) -> String {
-    use std::os::unix::fs::MetadataExt;
-    let user = std::fs::metadata("/proc/self").map_or(u32::MAX, |m| m.uid());
-    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    format!("{boot_id}/{user}/{}", space.display())
 }

@@ -7,6 +7,7 @@ use crate::{WorkerError, model::Model};
 use monarch_checkpoint::{Stored, Tensor, layout, write_shard};
 use monarch_collective::Stop;
 use monarch_graph::Plan;
+use monarch_pulse::{Phase, Role, enter};
 use monarch_wire::{FromWorker, SaveReport, SavedFile};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -59,7 +60,10 @@ impl Saver {
         let outlet = self.outlet.clone();
         let thread = std::thread::Builder::new().name("save".into());
         let void = self.void.clone();
+        let pulse = monarch_pulse::current();
         let work = move || {
+            let _shown = pulse.map(|p| p.join(Role::Saver));
+            enter(Phase::Save);
             let report = part.write(&snapshot);
             let void = void.lock().unwrap_or_else(PoisonError::into_inner);
             if !*void {

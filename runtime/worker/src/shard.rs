@@ -9,6 +9,7 @@ use monarch_collective::{CollectiveError, Stop};
 use monarch_data::Order;
 use monarch_device::Weights;
 use monarch_graph::{Draw, Task, TaskKind, shard_range};
+use monarch_pulse::{Phase, enter};
 use std::ops::Range;
 
 /// Name of the split that training reads.
@@ -53,6 +54,15 @@ impl Lane {
     }
 }
 
+/// As it is shown to whoever watches. Folding waits for others' memory.
+fn at(task: &Task) -> Phase {
+    match task.kind {
+        TaskKind::LoadBatch => Phase::Data,
+        TaskKind::Compute { .. } => Phase::Compute,
+        _ => Phase::Waiting,
+    }
+}
+
 /// What a lane needs for a step.
 struct Work<'a> {
     bench: &'a Bench,
@@ -83,6 +93,7 @@ impl Work<'_> {
             {
                 return Ok(false);
             }
+            enter(at(task));
             match task.kind {
                 TaskKind::LoadBatch if samples > 0 => {
                     let order = Order::Epoch(self.job.at.epoch);

@@ -9,6 +9,7 @@ use crate::update::Update;
 use monarch_collective::{CollectiveError, Scalars, Stop};
 use monarch_data::{Position, position};
 use monarch_graph::Span;
+use monarch_pulse::{Phase, enter};
 use monarch_wire::{Phases, StepReport, TraceSpan};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -116,6 +117,7 @@ impl Worker {
     /// Runs one step and reports it.
     pub(crate) fn step(&mut self, step: u64) -> Result<StepReport, WorkerError> {
         let begun = now_ns();
+        monarch_pulse::step(step);
         let bench = self.bench.clone();
         let at = position(&bench.plan, step).ok_or_else(|| WorkerError::Task {
             step,
@@ -151,6 +153,7 @@ impl Worker {
             (Err(lane), Err(comm)) if lane.is_echo() && !comm.is_echo() => return Err(comm),
             (Err(lane), _) => return Err(lane),
         };
+        enter(Phase::Update);
         let update = Update::new(&bench, step, &reduced.scalars);
         let (sent_bytes, busy_ns) = (reduced.sent_bytes, reduced.busy_ns);
         let mut spans = Spans::new(traced, "host");

@@ -8,6 +8,7 @@ use crate::step::{flagged_shards, loss_span};
 use monarch_collective::{Piece, Scalars};
 use monarch_device::optim::{self, Step, Target};
 use monarch_graph::{Part, Span, UpdateRule};
+use monarch_pulse::{Phase, enter, tick};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -100,6 +101,7 @@ impl Worker {
         let clip = optim::clip_coefficient(bench.plan.optimizer.clip, norm);
         let factor = clip / update.denominator;
         let step = Step { lr: bench.plan.schedule.at(update.step), step: update.step, factor };
+        enter(Phase::Update);
         let mut state = bench.model.write();
         let jobs = jobs(&bench, &parts, buckets, &mut state);
         let threads = if bench.fold.layout().slab() < SHARED { 1 } else { self.crew.lanes() };
@@ -158,6 +160,7 @@ impl Worker {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
                 let Some((bucket, part)) = parts.get(i) else { return Ok(()) };
+                enter(Phase::Update);
                 work(i, *bucket, part)?;
             }
         });
@@ -209,6 +212,7 @@ fn apply(bench: &Bench, step: Step, jobs: Vec<Job<'_>>, threads: usize) -> Resul
             let target = Target { shape: job.shape, weight: job.weight, gradient: job.gradient };
             optim::update(bench.isa, &job.rule.kind, step, target, &mut job.slots)
                 .map_err(|e| WorkerError::task(step.step, "update", e))?;
+            tick();
         }
     };
     std::thread::scope(|scope| {

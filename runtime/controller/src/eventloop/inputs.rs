@@ -45,6 +45,7 @@ impl EventLoop<'_> {
             Input::Control(ControlRequest::Drain { rank }) => self.feed(Event::Drain { rank }),
             Input::Saved(saved) => self.saved(saved),
             Input::ChildEnded => self.look_at_children(),
+            Input::Pulse(worker, sign) => self.sign(worker, sign),
         }
     }
 
@@ -100,6 +101,7 @@ impl EventLoop<'_> {
                 },
             },
             FromWorker::Leaving => Event::Leaving { worker },
+            FromWorker::Pulse(pulse) => return self.pulses.heard(worker, &pulse),
             FromWorker::Pong(_) => return,
         };
         self.feed(event);
@@ -111,6 +113,7 @@ impl EventLoop<'_> {
             return self.feed(Event::Failed { worker, failure: breach("it said hello twice") });
         }
         info.hello = Some(hello.clone());
+        self.pulses.joined(worker, &hello);
         let objection = words::objection(&hello, &self.config.job_hash);
         let host = hello.host.clone();
         self.feed(Event::Joined(Joined {

@@ -84,6 +84,7 @@ impl EventLoop<'_> {
     }
 
     pub(super) fn refuse(&mut self, worker: WorkerId, why: &str) {
+        self.pulses.forget(worker);
         let _ = self.links.send(&[worker], &ToWorker::Refused { why: why.to_string() });
         self.links.close(worker, why);
         if let Some(info) = self.workers.get_mut(&worker) {
@@ -93,6 +94,7 @@ impl EventLoop<'_> {
 
     /// The connection of a worker is closed. Who never became a member leaves no trace.
     pub(super) fn closed(&mut self, worker: WorkerId, why: String) {
+        self.pulses.forget(worker);
         if let Some(info) = self.workers.get_mut(&worker) {
             info.is_gone = true;
         }
@@ -119,6 +121,7 @@ impl EventLoop<'_> {
 
     /// Ends a worker that does not answer: should it wake up, it finds nobody.
     pub(super) fn evict(&mut self, worker: WorkerId, why: &str) {
+        self.pulses.forget(worker);
         let info = self.workers.get(&worker).and_then(|w| w.hello.as_ref());
         if let Some((slot, pid)) = info.and_then(|h| Some((h.slot?, h.pid))) {
             self.children.kill(slot, pid);

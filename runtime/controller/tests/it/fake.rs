@@ -126,6 +126,8 @@ pub fn hello(slot: Option<u32>, job: [u8; 32], trick: &Trick) -> Hello {
         peer_address: "127.0.0.1:1".into(),
         job: Some(if *trick == Trick::OtherJob { [9; 32] } else { job }),
         slot,
+        pulse: None,
+        pulse: None,
     }
 }
 

@@ -174,6 +174,7 @@ impl Lane {
                     limit: bad.limit,
                 }
             })?;
+            monarch_pulse::tick();
         }
         Ok(())
     }
