@@ -281,7 +281,8 @@ impl Scheduler {
             self.blame.crashed(slot, step);
         }
         self.out.push(Command::Evict { worker: leaver.worker, why: why.clone() });
-        halting.dead.insert(leaver.worker, End { why, final_word: true });
+        self.fenced.insert(leaver.worker);
+        halting.dead.insert(leaver.worker, End { why, final_word: true, by_us: true });
         self.regroup(now_ns, halting);
     }
 

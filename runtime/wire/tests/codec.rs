@@ -29,7 +29,7 @@ fn signs_of_life_have_golden_bytes_too() {
     let stream = PulseStream { role: 1, phase: 3, count: 9, thread: 77 };
     let pulse = Pulse { beats: 2, step: Some(4), streams: vec![stream] };
     let bytes = encode(&FromWorker::Pulse(pulse)).unwrap();
-    let mut golden = vec![1, 0, 0, 0, 9, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
+    let mut golden = vec![1, 0, 0, 0, 10, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
     golden.extend([1, 4, 0, 0, 0, 0, 0, 0, 0]);
     golden.extend([1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3]);
     golden.extend([9, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0]);

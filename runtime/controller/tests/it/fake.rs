@@ -127,7 +127,6 @@ pub fn hello(slot: Option<u32>, job: [u8; 32], trick: &Trick) -> Hello {
         job: Some(if *trick == Trick::OtherJob { [9; 32] } else { job }),
         slot,
         pulse: None,
-        pulse: None,
     }
 }
 
