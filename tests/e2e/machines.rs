@@ -145,6 +145,7 @@ fn hello_as(place: &Place, address: &str, version: &str) -> String {
         peer_address: "127.0.0.1:1".into(),
         job: None,
         slot: None,
+        pulse: None,
     };
     client.send(encode(&FromWorker::Hello(hello)).expect("encoded")).expect("sent");
     loop {
