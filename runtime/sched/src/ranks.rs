@@ -1,4 +1,4 @@
-use crate::{Config, Joined, LinkPlan, Placement, Transport};
+use crate::{Config, Joined, LinkPlan, Placement, Transport, WorkerId};
 use monarch_graph::{even_deal, rank_range};
 use std::collections::BTreeMap;
 
@@ -30,6 +30,51 @@ pub(crate) fn deal(config: &Config, workers: &[Joined]) -> Vec<u32> {
     even_deal(config.shards, workers.len() as u32)
 }
 
+/// Who computes which shard when members change in the middle of a step: those who had shards
+/// (`owners`, per shard) keep them, for they have computed some; each of the others goes to whoever
+/// of those that are not `idle` has fewest, and of these to the owner of its sibling.
+pub(crate) fn kept_deal(
+    shards: u32,
+    workers: &[Joined],
+    owners: &[WorkerId],
+    idle: impl Fn(WorkerId) -> bool,
+) -> Vec<u32> {
+    let ranks: BTreeMap<WorkerId, u32> =
+        workers.iter().map(|w| w.worker).zip(0..).filter(|(w, _)| !idle(*w)).collect();
+    if ranks.is_empty() || owners.len() != shards as usize {
+        return even_deal(shards, workers.len() as u32);
+    }
+    let mut deal: Vec<Option<u32>> = owners.iter().map(|w| ranks.get(w).copied()).collect();
+    let mut loads: BTreeMap<u32, u32> = ranks.values().map(|rank| (*rank, 0)).collect();
+    for rank in deal.iter().flatten() {
+        *loads.entry(*rank).or_default() += 1;
+    }
+    for shard in 0..deal.len() {
+        if deal.get(shard).copied().flatten().is_some() {
+            continue;
+        }
+        let sibling = deal.get(shard ^ 1).copied().flatten();
+        let next = loads.iter_mut().min_by_key(|(rank, load)| (**load, Some(**rank) != sibling));
+        if let (Some((rank, load)), Some(place)) = (next, deal.get_mut(shard)) {
+            *load += 1;
+            *place = Some(*rank);
+        }
+    }
+    deal.into_iter().map(|rank| rank.unwrap_or(0)).collect()
+}
+
+/// Whether somebody has two shards more than another one.
+pub(crate) fn is_uneven(deal: &[u32], world: u32) -> bool {
+    let mut loads = vec![0u32; world as usize];
+    for rank in deal {
+        if let Some(load) = loads.get_mut(*rank as usize) {
+            *load += 1;
+        }
+    }
+    let (most, least) = (loads.iter().max(), loads.iter().min());
+    most.zip(least).is_some_and(|(most, least)| most - least > 1)
+}
+
 /// The transport for workers in order of rank; Err names hosts that cannot share memory.
 pub(crate) fn links(config: &Config, workers: &[Joined]) -> Result<LinkPlan, Vec<String>> {
     if workers.len() < 2 {
@@ -48,5 +93,34 @@ pub(crate) fn links(config: &Config, workers: &[Joined]) -> Result<LinkPlan, Vec
             Err(hosts)
         }
         _ => Ok(LinkPlan::Quic { peers: workers.iter().map(|w| w.peer_address.clone()).collect() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(number: u64) -> Joined {
+        Joined {
+            worker: WorkerId(number),
+            slot: None,
+            host: "here".into(),
+            shm_domain: "here".into(),
+            cores: 1,
+            peer_address: String::new(),
+            objection: None,
+        }
+    }
+
+    #[test]
+    fn who_stays_keeps_its_shards() {
+        let owners = [0, 0, 0, 1, 1, 1, 2, 2].map(WorkerId);
+        // The second of three is lost, and one comes that has no weights yet.
+        let workers = [worker(0), worker(2), worker(3)];
+        let deal = kept_deal(8, &workers, &owners, |w| w == WorkerId(3));
+        assert_eq!(deal, [0, 0, 0, 1, 0, 1, 1, 1]);
+        assert!(is_uneven(&deal, 3) && !is_uneven(&deal, 2));
+        // Where nobody has had shards, all have as many.
+        assert_eq!(kept_deal(8, &workers, &[], |_| false), even_deal(8, 3));
     }
 }

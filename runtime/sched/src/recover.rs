@@ -11,7 +11,7 @@ use crate::scheduler::{Phase, Scheduler};
 use crate::{
     Cause, Command, Event, Exit, Failure, Forming, Joined, Source, Warning, WorkerId, ranks,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// In place of a number of losses: nobody is started in this slot again.
 pub(crate) const UNFIT: u32 = u32::MAX;
@@ -379,7 +379,7 @@ impl Scheduler {
             source: self.run.source(),
             holders: placements.iter().map(|p| holds(p.worker)).collect(),
             placements,
-            deal: ranks::deal(&self.config, &self.workers),
+            deal: self.deal(base, holds),
             links,
         };
         let shared = forming.holders.contains(&true);
@@ -390,6 +390,34 @@ impl Scheduler {
         self.gone_ns = vec![None; self.workers.len()];
         self.out.push(Command::Form(forming));
         self.enter(now_ns, Phase::Starting);
+    }
+
+    /// Shards for the members of a new generation. In the middle of a step, for all that is known,
+    /// who has some keeps them; who has yet to receive its weights gets none until then.
+    fn deal(&mut self, base: u64, holds: impl Fn(WorkerId) -> bool) -> Vec<u32> {
+        let before: BTreeSet<WorkerId> = self.owners.iter().copied().collect();
+        let same = self.workers.len() == self.members
+            && self.workers.iter().all(|w| holds(w.worker))
+            && before.iter().all(|owner| self.workers.iter().any(|w| w.worker == *owner));
+        let nobody = !self.workers.iter().any(|w| holds(w.worker));
+        let deal = if same || nobody {
+            ranks::deal(&self.config, &self.workers)
+        } else {
+            let idle = |worker| !holds(worker) && !before.contains(&worker);
+            ranks::kept_deal(self.config.shards, &self.workers, &self.owners, idle)
+        };
+        let uneven = ranks::is_uneven(&deal, self.workers.len() as u32);
+        self.uneven = uneven.then_some(base);
+        self.run.limit(self.uneven.map(|base| base + 1));
+        self.dealt(&deal);
+        deal
+    }
+
+    /// Remembers who has which shard.
+    pub(crate) fn dealt(&mut self, deal: &[u32]) {
+        let owner = |rank: &u32| self.workers.get(*rank as usize).map(|w| w.worker);
+        self.owners = deal.iter().filter_map(owner).collect();
+        self.members = self.workers.len();
     }
 
     fn replace_rank(&mut self, rank: u32) {
@@ -462,9 +490,12 @@ impl Scheduler {
         self.reserve.len() < before
     }
 
-    /// Newcomers wait for their places, or members for their leave.
+    /// Newcomers wait for their places, members for their leave, or for their share of the work.
     pub(crate) fn members_change(&self) -> bool {
-        !self.reserve.is_empty() || (!self.leaving.is_empty() && !self.run.is_ending())
+        let dealt_anew = self.uneven.is_some_and(|base| self.run.done() > base);
+        !self.reserve.is_empty()
+            || dealt_anew
+            || (!self.leaving.is_empty() && !self.run.is_ending())
     }
 
     /// Members change when all that was asked for is done.

@@ -23,6 +23,8 @@ pub(crate) struct Run {
     pub(crate) config: Config,
     /// Edge up to which workers may go. Shrinks only when members change.
     until: u64,
+    /// Members change again at this edge: workers do not go beyond it.
+    limit: Option<u64>,
     /// Steps reported by all ranks.
     pub(crate) done: u64,
     /// Steps in the record. More than `done` when some are done again, to the same bits.
@@ -110,6 +112,7 @@ impl Run {
         let first = config.first_step;
         Run {
             until: first,
+            limit: None,
             done: first,
             recorded: first,
             next: vec![first; config.world as usize],
@@ -132,6 +135,11 @@ impl Run {
             answers: Answers::new(&config),
             config,
         }
+    }
+
+    /// Lets workers go no further than this edge.
+    pub fn limit(&mut self, edge: Option<u64>) {
+        self.limit = edge;
     }
 
     pub fn done(&self) -> u64 {

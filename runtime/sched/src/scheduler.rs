@@ -32,6 +32,12 @@ pub struct Scheduler {
     pub(crate) reserve: Vec<Joined>,
     /// Members that leave on purpose, and since when they wait for it.
     pub(crate) leaving: BTreeMap<WorkerId, u64>,
+    /// Per shard: who computes it.
+    pub(crate) owners: Vec<WorkerId>,
+    /// Members that they were dealt to.
+    pub(crate) members: usize,
+    /// Somebody has fewer shards than it could have, until this step is done.
+    pub(crate) uneven: Option<u64>,
     /// Number of times that the members have changed.
     pub(crate) generation: u64,
     /// Weights may have seen a step.
@@ -93,6 +99,9 @@ impl Scheduler {
             places: BTreeMap::new(),
             reserve: Vec::new(),
             leaving: BTreeMap::new(),
+            owners: Vec::new(),
+            members: 0,
+            uneven: None,
             generation: 0,
             begun: false,
             gone: Vec::new(),

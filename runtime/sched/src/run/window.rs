@@ -25,6 +25,7 @@ impl Run {
         // Extending at every report would be a message a step; half a window is early enough.
         let low = self.until.saturating_sub(self.done) <= ahead / 2;
         let target = if low { self.done + ahead } else { self.until };
+        let target = target.min(self.limit.unwrap_or(u64::MAX));
         let mut due = Vec::new();
         while self.pass(self.until, &mut due) && self.until < target {
             self.until = self.next_edge(target);
@@ -41,7 +42,8 @@ impl Run {
 
     /// The nearest edge after `until` at which something may be due, at most `target`.
     pub(crate) fn next_edge(&self, target: u64) -> u64 {
-        let mut edge = target.min(self.end_step());
+        let limit = self.limit.unwrap_or(u64::MAX);
+        let mut edge = target.min(self.end_step()).min(limit);
         for every in [self.config.eval_every, self.config.save_every] {
             if let Some(Every::Steps(n)) = every
                 && n > 0

@@ -42,6 +42,7 @@ impl Scheduler {
         }
         let placements = self.place();
         let deal = ranks::deal(&self.config, &self.workers);
+        self.dealt(&deal);
         match ranks::links(&self.config, &self.workers) {
             Ok(links) => self.out.push(Command::Start { placements, deal, links }),
             Err(hosts) => return self.fail(Cause::NoSharedMemory { hosts }),
