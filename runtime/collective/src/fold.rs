@@ -73,8 +73,8 @@ impl Fold {
     /// hand goes on: partial sums of shards that are still this rank's remain, and only shards of
     /// which some bucket is missing, or that are not `known`, are computed. Without, it is dropped.
     ///
-    /// `pool` is where sums are from now on; what remains moves there. `spare` pieces of each bucket
-    /// are left for other use.
+    /// `pool` is where sums are from now on; what remains moves there. `spare` pieces of each
+    /// bucket are left for other use.
     pub fn renew(
         self,
         layout: Layout,

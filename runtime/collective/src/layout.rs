@@ -24,7 +24,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// `deal` says for each shard which rank computes it; a rank may have none. `buckets` are (first element, elements), one after another from 0, each a multiple of 16.
+    /// `deal` says for each shard which rank computes it; a rank may have none. `buckets` are
+    /// (first element, elements), one after another from 0, each a multiple of 16.
     /// `job` tells apart layouts of different jobs.
     pub fn new(
         deal: &[u32],

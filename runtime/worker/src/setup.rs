@@ -187,9 +187,7 @@ impl Job {
             stop: stop.clone(),
             isa: self.isa,
         });
-        // Who receives weights and has nothing to compute does so while the others compute.
-        let idle = |rank: usize| layout.nodes(rank as u32).is_empty();
-        let under = form.holders.iter().enumerate().all(|(rank, holds)| *holds || idle(rank));
+        let under = runs_under(form, &layout);
         // The only bucket is whole when backward is over: nothing is left that it could run under,
         // and another thread would have to be woken for it.
         let apart =
@@ -220,7 +218,7 @@ impl Job {
             *kit = worker.dismantle();
             return Err(error);
         }
-        let kept = later || form.holders.iter().all(|h| *h);
+        let kept = later || !form.holders.contains(&false);
         let fingerprint = if kept { String::new() } else { worker.bench.model.fingerprint(plan) };
         let (isa, threads) = (self.isa.name().into(), threads as u32);
         Ok((worker, Ready { generation: form.generation, fingerprint, bytes, isa, threads }))
@@ -270,6 +268,12 @@ impl Job {
         });
         Ok(())
     }
+}
+
+/// Who receives weights and has nothing to compute does so while the others compute.
+fn runs_under(form: &Form, layout: &Layout) -> bool {
+    let idle = |rank: u32| layout.nodes(rank).is_empty();
+    (0..).zip(&form.holders).all(|(rank, holds)| *holds || idle(rank))
 }
 
 /// A lane with all programs, made ready for the shards of a full batch.

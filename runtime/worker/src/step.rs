@@ -133,14 +133,7 @@ impl Worker {
         self.underway = Some(job.clone());
         let owed = self.owed.take();
         self.comm.begin_step(&job, owed.as_ref());
-        let (its_bench, its_job) = (bench.clone(), job.clone());
-        let computed = self.crew.run(Arc::new(move |lane| {
-            // The reductions must not wait for a lane that has failed, whatever happens to it.
-            let watch = Watch(&its_bench.stop);
-            lane.train(&its_bench, &its_job)?;
-            std::mem::forget(watch);
-            Ok(())
-        }));
+        let computed = self.compute(&job);
         let computed_ns = now_ns();
         let reduced = self.comm.end_step(&bench, &job, owed.as_ref());
         if owed.is_some_and(|owed| owed.is_made()) {
@@ -194,6 +187,20 @@ impl Worker {
         let lr = bench.plan.schedule.at(step);
         let (epoch, samples) = (at.epoch, at.count);
         Ok(StepReport { step, epoch, samples, loss, grad_norm, lr, phases, spans: all, trouble })
+    }
+}
+
+impl Worker {
+    /// Shards on all lanes.
+    fn compute(&mut self, job: &Arc<StepJob>) -> Result<(), WorkerError> {
+        let (bench, job) = (self.bench.clone(), job.clone());
+        self.crew.run(Arc::new(move |lane| {
+            // The reductions must not wait for a lane that has failed, whatever happens to it.
+            let watch = Watch(&bench.stop);
+            lane.train(&bench, &job)?;
+            std::mem::forget(watch);
+            Ok(())
+        }))
     }
 }
 
