@@ -59,7 +59,9 @@ fn a_worker_that_dies_is_replaced() {
         same(&place, &out, &quiet, 1);
         let why = out.last("lost")["why"].as_str().unwrap_or_default();
         assert!(why.contains(name), "{why}");
-        let sizes: Vec<&Value> = out.of("regrouped").map(|e| &e["workers"]).collect();
+        // Once more when the one that has come gets its share of the work.
+        let mut sizes: Vec<&Value> = out.of("regrouped").map(|e| &e["workers"]).collect();
+        sizes.dedup();
         assert!(sizes == [2, 3] || sizes == [3], "{sizes:?}");
     }
 }
