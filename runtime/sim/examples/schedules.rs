@@ -67,8 +67,8 @@ fn main() -> ExitCode {
     let seconds = began.elapsed().as_secs_f64();
     let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
     println!(
-        "{} schedules ({} events, {} generations formed anew) in {seconds:.1} s, {:.0} a second and \
-         thread: {} came to their end, {} failed as they may, {} violations",
+        "{} schedules ({} events, {} generations formed anew) in {seconds:.1} s, {:.0} a second \
+         and thread: {} came to their end, {} failed as they may, {} violations",
         options.count,
         get(&totals.events),
         get(&totals.generations),

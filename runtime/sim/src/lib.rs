@@ -20,6 +20,7 @@ mod hub;
 mod node;
 mod queue;
 pub mod rng;
+mod rounds;
 pub mod schedule;
 mod shrink;
 pub mod weights;

@@ -90,12 +90,12 @@ pub(crate) struct Node {
     /// Says the next time that it computes that something is wrong with the job.
     pub fails: bool,
     pub protocol: Protocol<Form>,
-    stage: Stage,
+    pub stage: Stage,
     token: u64,
     pub generation: u64,
     /// The place that came with the job, until that is opened.
     first: Option<Form>,
-    form: Option<Form>,
+    pub form: Option<Form>,
     /// In order of rank.
     members: Vec<usize>,
     /// Ranks that have said hello.
@@ -103,18 +103,18 @@ pub(crate) struct Node {
     gone: u64,
     /// Steps that the weights have seen, and the weights.
     pub held: Option<(u64, u64)>,
-    round: u64,
-    mask: u8,
-    sums: [u64; SHARDS],
+    pub round: u64,
+    pub mask: u8,
+    pub sums: [u64; SHARDS],
     /// What came before its time.
-    early: Vec<PeerWord>,
+    pub early: Vec<PeerWord>,
     /// Number of the save at hand.
-    saving: Option<u64>,
-    saves: u64,
+    pub saving: Option<u64>,
+    pub saves: u64,
 }
 
 /// Evaluations come before the step at the same edge.
-const ROUNDS: u64 = 16;
+pub(crate) const ROUNDS: u64 = 16;
 
 pub(crate) fn print(weights: u64) -> String {
     format!("{weights:016x}")
@@ -191,7 +191,7 @@ impl Node {
 }
 
 /// Shards that a rank computes, one bit each.
-fn dealt(form: &Form, shards: u32) -> u8 {
+pub(crate) fn dealt(form: &Form, shards: u32) -> u8 {
     let dealt = (0..shards).zip(&form.deal).filter(|(_, rank)| **rank == form.rank);
     dealt.fold(0, |mask, (v, _)| mask | 1 << v)
 }
@@ -302,7 +302,7 @@ impl Cluster {
     }
 
     /// Something that takes time begins.
-    fn work(&mut self, number: usize, work: Work, takes_ns: u64) {
+    pub fn work(&mut self, number: usize, work: Work, takes_ns: u64) {
         let spread = self.random.within(80, 120);
         let Some(node) = self.nodes.get_mut(number) else { return };
         node.token += 1;
@@ -390,7 +390,7 @@ impl Cluster {
         }
     }
 
-    fn tell_peers(&mut self, number: usize, word: PeerWord) {
+    pub fn tell_peers(&mut self, number: usize, word: PeerWord) {
         let Some(node) = self.nodes.get(number) else { return };
         for place in 0..node.members.len() {
             let peer = self.nodes.get(number).and_then(|n| n.members.get(place).copied());
@@ -548,104 +548,6 @@ impl Cluster {
                 self.send_up(number, Event::Finished { worker, step: done, fingerprint });
                 self.end_process(number, false, "exit code 0");
             }
-        }
-    }
-
-    fn begin_round(&mut self, number: usize, round: u64) {
-        let (shards, shard_ns) = (self.schedule.job.shards, self.schedule.job.shard_ns);
-        let Some(node) = self.nodes.get_mut(number) else { return };
-        if node.fails {
-            let (task, message) = ("load data".to_string(), "token 99".to_string());
-            let failure = Failure { step: None, task, message, span: None, lost_peer: None };
-            node.fails = false;
-            self.done_to.failures += 1;
-            self.say(number, Saying::Failed(failure));
-            return self.end_process(number, false, "exit code 1");
-        }
-        (node.round, node.mask) = (round, 0);
-        let mine = node.form.as_ref().map_or(0, |f| dealt(f, shards));
-        self.work(number, Work::Compute, shard_ns * u64::from(mine.count_ones()));
-        let Some(node) = self.nodes.get_mut(number) else { return };
-        for word in std::mem::take(&mut node.early) {
-            self.peer_said(number, word);
-        }
-    }
-
-    /// Its own part of a round is done.
-    fn computed(&mut self, number: usize) {
-        let shards = self.schedule.job.shards;
-        let Some(node) = self.nodes.get_mut(number) else { return };
-        let (Some((done, weights)), Some(form)) = (node.held, node.form.as_ref()) else { return };
-        let mask = dealt(form, shards);
-        let mut sums = [0; SHARDS];
-        for (v, sum) in (0..shards).zip(&mut sums) {
-            if mask & 1 << v != 0 {
-                *sum = match node.round % ROUNDS == ROUNDS - 1 {
-                    true => crate::weights::gradient(weights, done, v),
-                    false => crate::weights::score(weights, done, v),
-                };
-            }
-        }
-        let what = PeerSaying::Sums { round: node.round, mask, sums };
-        let word = PeerWord { generation: node.generation, from: form.rank, what };
-        node.stage = Stage::Reducing;
-        self.tell_peers(number, word);
-        self.peer_said(number, word);
-    }
-
-    /// The sums are complete, and what follows from them is done.
-    fn updated(&mut self, number: usize) {
-        let shards = self.schedule.job.shards as usize;
-        let Some(node) = self.nodes.get_mut(number) else { return };
-        let Some((done, weights)) = node.held else { return };
-        node.stage = Stage::Idle;
-        let sum = crate::weights::sum(node.sums.get(..shards).unwrap_or_default());
-        let worker = WorkerId(number as u64);
-        if node.round % ROUNDS == ROUNDS - 1 {
-            node.held = Some((done + 1, crate::weights::update(weights, sum, done)));
-            let numbers = crate::check::numbers(done, sum);
-            self.send_up(number, Event::Step { worker, numbers });
-        } else {
-            let evaluation = (node.round % ROUNDS) as u32;
-            self.send_up(
-                number,
-                Event::Evaluated {
-                    worker,
-                    step: done,
-                    evaluation,
-                    values: vec![crate::weights::accuracy(sum)],
-                    samples: 100,
-                    nanoseconds: 1,
-                },
-            );
-        }
-    }
-
-    fn begin_save(&mut self, number: usize, attempt: usize, step: u64, weights: u64) {
-        let takes_ns = self.schedule.job.save_ns * self.random.within(30, 200) / 100;
-        let Some(node) = self.nodes.get_mut(number) else { return };
-        let Some(form) = node.form.as_ref() else { return };
-        let (generation, rank, world) = (form.generation, form.rank, form.world);
-        let part = Part { attempt, step, generation, rank, world, weights };
-        node.saves += 1;
-        node.saving = Some(node.saves);
-        self.queue.push(self.now_ns + takes_ns, Thing::Written(number, node.saves, part));
-    }
-
-    /// By a thread of its own: also after the generation that asked for it.
-    pub fn written(&mut self, number: usize, token: u64, part: Part) {
-        let full = self.now_ns < self.disk.full_until_ns;
-        if !full {
-            self.disk.write(part);
-        }
-        let Some(node) = self.nodes.get_mut(number) else { return };
-        if node.saving == Some(token) {
-            node.saving = None;
-            let worker = WorkerId(number as u64);
-            let error = full.then(|| "no space left on device".to_string());
-            let fingerprint = print(part.weights);
-            self.send_up(number, Event::Saved { worker, step: part.step, fingerprint, error });
-            self.poke(number);
         }
     }
 }

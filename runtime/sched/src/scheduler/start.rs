@@ -16,12 +16,14 @@ impl Scheduler {
         }
         if matches!(self.phase, Phase::Gathering) {
             let same = |w: &Joined| w.slot.is_some() && w.slot == joined.slot;
-            if self.workers.iter().any(|w| same(w) && w.worker > worker) {
-                return;
+            if !guest {
+                if self.workers.iter().any(|w| same(w) && w.worker > worker) {
+                    return;
+                }
+                self.awaited.retain(|slot| Some(*slot) != joined.slot);
+                // The one before it has ended, and the news of that is still under way.
+                self.workers.retain(|w| !same(w));
             }
-            self.awaited.retain(|slot| Some(*slot) != joined.slot);
-            // The one before it has ended, and the news of that is still under way.
-            self.workers.retain(|w| !same(w));
             self.workers.push(joined);
             if self.workers.len() == self.config.world as usize {
                 self.start(now_ns);

@@ -369,6 +369,7 @@ fn an_evaluation_outlives_its_checkpoint() {
     let mut script = lost_after(config, 7);
     assert_eq!(script.due(DueKind::Evaluate(0)).first(), Some(&10));
     script.tell(Event::SaveRefused { step: 10, why: "no space left on device".into() });
+    script.said();
     lose_the_last(&mut script, 7);
     assert_eq!(script.due(DueKind::Evaluate(0)).first(), Some(&10));
 }
