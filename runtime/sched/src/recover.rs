@@ -353,8 +353,8 @@ impl Scheduler {
         let held = base.is_some() && source == Source::Members;
         let holders =
             self.workers.iter().map(|w| held && halted.get(&w.worker).copied().flatten() == base);
-        let holders: Vec<(WorkerId, bool)> =
-            self.workers.iter().map(|w| w.worker).zip(holders).collect();
+        let holders: BTreeSet<WorkerId> =
+            self.workers.iter().zip(holders).filter(|h| h.1).map(|h| h.0.worker).collect();
         let base = base.unwrap_or(self.config.first_step);
         let world = self.workers.len() as u32;
         if let Err(reject) = self.run.regroup(base, world, &mut self.out) {
@@ -366,13 +366,13 @@ impl Scheduler {
         }
     }
 
-    fn form(&mut self, now_ns: u64, base: u64, holders: &[(WorkerId, bool)]) {
+    fn form(&mut self, now_ns: u64, base: u64, holders: &BTreeSet<WorkerId>) {
         let placements = self.place();
         let links = match ranks::links(&self.config, &self.workers) {
             Ok(links) => links,
             Err(hosts) => return self.fail(Cause::NoSharedMemory { hosts }),
         };
-        let holds = |worker: WorkerId| holders.contains(&(worker, true));
+        let holds = |worker: WorkerId| holders.contains(&worker);
         let forming = Forming {
             generation: self.generation,
             base,
@@ -398,7 +398,7 @@ impl Scheduler {
         let before: BTreeSet<WorkerId> = self.owners.iter().copied().collect();
         let same = self.workers.len() == self.members
             && self.workers.iter().all(|w| holds(w.worker))
-            && before.iter().all(|owner| self.workers.iter().any(|w| w.worker == *owner));
+            && before.iter().all(|owner| self.places.contains_key(owner));
         let nobody = !self.workers.iter().any(|w| holds(w.worker));
         let deal = if same || nobody {
             ranks::deal(&self.config, &self.workers)

@@ -78,6 +78,13 @@ impl Cluster {
                 }
             }
             What::Island(size, long) => self.island(size as usize, long),
+            other => self.ask(other),
+        }
+    }
+
+    /// What concerns no worker.
+    fn ask(&mut self, what: What) {
+        match what {
             What::DiskFull(long) => {
                 self.done_to.disk = true;
                 self.disk.full_until_ns = self.now_ns + long;
@@ -95,6 +102,7 @@ impl Cluster {
                 self.done_to.asked_saves = true;
                 self.feed(Event::Checkpoint);
             }
+            _ => {}
         }
     }
 
