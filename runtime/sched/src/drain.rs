@@ -129,9 +129,21 @@ impl Scheduler {
 
     /// Long steps, evaluations and saves are not waited for to their end.
     pub(crate) fn check_leaving(&mut self, now_ns: u64) {
+        if self.leaving.is_empty() {
+            return;
+        }
         let patience_ns = self.config.timeouts.grace_ns / PATIENCE;
         let over = |since: &u64| now_ns.saturating_sub(*since) >= patience_ns;
-        let waits = matches!(self.phase, Phase::Starting | Phase::Running);
+        // Who alone holds the weights must pass them on first: to begin anew again and again would
+        // leave nobody the time to do that, or to complain of a peer.
+        let held = |w: &Joined| {
+            !self.newcomers.contains(&w.worker) && !self.leaving.contains_key(&w.worker)
+        };
+        let waits = match self.phase {
+            Phase::Starting => self.newcomers.is_empty() || self.workers.iter().any(held),
+            Phase::Running => true,
+            _ => false,
+        };
         if waits && !self.run.is_ending() && self.leaving.values().any(over) {
             self.halt(now_ns, None);
         }
