@@ -15,6 +15,7 @@ mod embedded;
 mod fixtures;
 mod formatting;
 mod halfway;
+mod hangs;
 mod images;
 mod kept;
 mod lora;

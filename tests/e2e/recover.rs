@@ -34,7 +34,7 @@ pub fn same(place: &Place, out: &Outcome, quiet: &Outcome, lost: usize) {
 }
 
 /// Kills workers when `at` comes; those of the numbers given, in the order of their processes.
-fn strike(running: &mut Running, place: &Place, at: u64, signal: i32, victims: &[usize]) {
+pub fn strike(running: &mut Running, place: &Place, at: u64, signal: i32, victims: &[usize]) {
     running.until_step(at);
     let workers = place.workers();
     for victim in victims {

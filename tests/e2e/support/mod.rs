@@ -7,6 +7,7 @@ pub mod place;
 pub mod process;
 pub mod programs;
 pub mod running;
+pub mod stuck;
 pub mod tensors;
 
 pub use faultproxy::{FaultProxy, Faults, Way};

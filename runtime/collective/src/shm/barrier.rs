@@ -100,7 +100,7 @@ impl Barrier {
         }
         let bytes = Barrier::bytes(layout.world());
         reserve(file, 0, bytes as u64)?;
-        let barrier = Barrier {
+        Ok(Barrier {
             map: Map::shared(file, 0, bytes)?,
             rank: layout.rank(),
             world: layout.world(),
@@ -110,12 +110,7 @@ impl Barrier {
             begun: 0,
             space: pid_namespace(),
             nowhere: Default::default(),
-        };
-        let pid = std::process::id();
-        barrier.own(AT_PID).store(u64::from(pid), Ordering::Relaxed);
-        barrier.own(AT_BORN).store(born(pid).unwrap_or(0), Ordering::Relaxed);
-        barrier.own(AT_SPACE).store(barrier.space, Ordering::Relaxed);
-        Ok(barrier)
+        })
     }
 
     /// Bytes in front of the arenas.
@@ -123,7 +118,8 @@ impl Barrier {
         (HEADER + world as usize * SLOT).next_multiple_of(super::PAGE)
     }
 
-    /// Checks that all who use the file mean the same job, cut in the same way.
+    /// Checks that all who use the file mean the same job, cut in the same way. One who has slept
+    /// through a change of members, and comes with an old path, changes nothing in it.
     pub(super) fn agree(&self, layout: &Layout) -> Result<(), CollectiveError> {
         for (at, ours, what) in
             [(AT_MAGIC, MAGIC, "format"), (AT_HASH, layout.hash(), "layout of gradients")]
@@ -142,6 +138,11 @@ impl Barrier {
             let what = format!("rank {} is already in the shared memory", self.rank);
             return Err(CollectiveError::Layout(what));
         }
+        let pid = std::process::id();
+        self.own(AT_PID).store(u64::from(pid), Ordering::Relaxed);
+        self.own(AT_SPACE).store(self.space, Ordering::Relaxed);
+        // Last: a peer believes the others only when this is there.
+        self.own(AT_BORN).store(born(pid).unwrap_or(0), Ordering::Release);
         Ok(())
     }
 

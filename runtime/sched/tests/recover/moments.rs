@@ -3,8 +3,8 @@
 use crate::elastic::config;
 use monarch_graph::{Best, Every};
 use monarch_sched::{
-    Command, Config, Due, DueKind, EvalNumbers, Event, Exit, Failure, Forming, Joined, Scheduler,
-    StepNumbers, Times, Warning, WorkerId,
+    Cause, Command, Config, Due, DueKind, Ended, EvalNumbers, Event, Exit, Failure, Forming, Hang,
+    Joined, Scheduler, StepNumbers, Times, Warning, WorkerId,
 };
 
 /// A scheduler, the members that it has placed, and what it has said since the last look.
@@ -85,6 +85,11 @@ impl Script {
     fn halted(&mut self, worker: u64, done: Option<u64>) {
         let (worker, peer_address) = (WorkerId(worker), String::new());
         self.tell(Event::Halted { worker, generation: self.generation, done, peer_address });
+    }
+
+    fn hangs(&mut self, worker: u64) {
+        let hang = Hang { phase: "update".into(), step: Some(7), evidence: "no sign".into() };
+        self.tell(Event::Hung { worker: WorkerId(worker), hang });
     }
 
     fn fails(&mut self, worker: u64) {
@@ -372,4 +377,89 @@ fn an_evaluation_outlives_its_checkpoint() {
     script.said();
     lose_the_last(&mut script, 7);
     assert_eq!(script.due(DueKind::Evaluate(0)).first(), Some(&10));
+}
+
+fn evicted(said: &[Command]) -> Vec<u64> {
+    let evict = |c: &Command| match c {
+        Command::Evict { worker, .. } => Some(worker.0),
+        _ => None,
+    };
+    said.iter().filter_map(evict).collect()
+}
+
+fn lost(said: &[Command]) -> Vec<String> {
+    let why = |c: &Command| match c {
+        Command::Warn(Warning::WorkerLost { why, .. }) => Some(why.clone()),
+        _ => None,
+    };
+    said.iter().filter_map(why).collect()
+}
+
+/// It is killed, and that it died of this explains nothing.
+#[test]
+fn a_worker_that_hangs_is_ended_and_replaced() {
+    let mut script = Script::begun(config(3, 10));
+    script.step(0);
+    script.said();
+    script.hangs(1);
+    assert_eq!(evicted(&script.said()), [1]);
+    script.killed(1);
+    script.halted(0, Some(1));
+    script.halted(2, Some(1));
+    let said = script.said();
+    let forming = formed(&said).unwrap();
+    assert!(forming.placements.iter().all(|p| p.worker != WorkerId(1)), "{forming:?}");
+    assert!(said.iter().any(|c| matches!(c, Command::Replace { slot: 1 })), "{said:?}");
+    assert_eq!(lost(&said), ["it hangs, update in step 7: no sign"]);
+}
+
+/// What it says when it wakes up is of no time that anybody else lives in.
+#[test]
+fn who_wakes_up_is_not_heard() {
+    let mut script = Script::begun(config(2, 10));
+    script.step(0);
+    script.hangs(1);
+    let first = script.generation;
+    // While the others stop, and after they have gone on.
+    script.fails(1);
+    script.halted(1, Some(9));
+    script.halted(0, Some(1));
+    let said = script.said();
+    let forming = formed(&said).unwrap();
+    assert_eq!((forming.base, forming.placements.len()), (1, 1));
+    assert!(!is_over(&said), "{said:?}");
+    script.fails(1);
+    let (worker, fingerprint) = (WorkerId(1), "other".to_string());
+    script.tell(Event::Ready { worker, generation: first, fingerprint });
+    script.tell(Event::Step { worker, numbers: numbers(5) });
+    script.ready("");
+    script.step(1);
+    let said = script.said();
+    let steps = said.iter().filter(|c| matches!(c, Command::Step(n) if n.step == 1)).count();
+    assert!(steps == 1 && !is_over(&said), "{said:?}");
+}
+
+/// A thread of this process cannot be killed: the others do not wait for its end.
+#[test]
+fn one_that_never_ends_is_told_of_all_the_same() {
+    let mut script = Script::begun(config(2, 10));
+    script.hangs(0);
+    script.halted(1, Some(0));
+    assert!(formed(&script.said()).is_some());
+    script.wait(1);
+    assert_eq!(lost(&script.said()).len(), 1);
+}
+
+#[test]
+fn when_the_last_one_hangs_that_is_the_cause() {
+    let mut script = Script::begun(config(1, 10));
+    script.step(0);
+    script.hangs(0);
+    let said = script.said();
+    assert_eq!(evicted(&said), [0]);
+    let ended = said.iter().find_map(|c| match c {
+        Command::Conclude(outcome) => Some(outcome.ended.clone()),
+        _ => None,
+    });
+    assert!(matches!(ended, Some(Ended::Failed(Cause::Hung { rank: 0, .. }))), "{ended:?}");
 }
