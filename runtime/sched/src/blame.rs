@@ -5,8 +5,9 @@
 //! does. The link may be whole again: the first time, the same members try once more. If the same
 //! trouble comes again within [`WINDOW`] steps, one of them has to leave: the one with the most
 //! broken links; among equals one that does not hold the weights yet, then a guest before a worker
-//! of this machine, then the later rank. One leaves at a time, and what was said is remembered, so that each quarrel ends: with the worker
-//! whose links are broken outside, or with too few workers, which ends the run by policy.
+//! of this machine, then the later rank. One leaves at a time, and what was said is remembered, so
+//! that each quarrel ends: with the worker whose links are broken outside, or with too few workers,
+//! which ends the run by policy.
 
 use crate::{Cause, Joined, WorkerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

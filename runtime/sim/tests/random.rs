@@ -24,7 +24,8 @@ fn nothing_that_must_never_happen_does() {
 }
 
 /// Each was found among a million, for a reason of its own: evaluations that moved with a save that
-/// failed, a worker told to end that alone held the weights and could not reach who was to get them.
+/// failed, a worker told to end that alone held the weights and could not reach who was to get
+/// them.
 #[test]
 fn what_once_failed_does_not_again() {
     for seed in [24_536, 26_466, 64_486, 93_637, 527_278] {
