@@ -52,6 +52,8 @@ pub enum Lost {
     OtherVersion { ours: u16, theirs: Option<u16> },
     /// The other side sent bytes that are not frames.
     Framing(FrameError),
+    /// The other side gave the handshake up: what it heard of it made no whole.
+    GivenUp,
     /// Anything else, in the transport's words.
     Transport { detail: String },
 }
@@ -86,6 +88,7 @@ impl fmt::Display for Lost {
             Lost::Vanished => f.write_str(
                 "the other side's process ended without closing the connection (killed?)",
             ),
+            Lost::GivenUp => f.write_str("the other side waited in vain for the greeting's end"),
             Lost::Restarted => f.write_str("the other side was started again"),
             Lost::WrongKey => f.write_str("the other side holds another cluster key"),
             Lost::OtherVersion { ours, theirs: Some(theirs) } => write!(
@@ -137,6 +140,9 @@ fn from_code(found: TransportErrorCode, detail: &str, ours: u16) -> Lost {
     let is = |alert| found == TransportErrorCode::crypto(alert);
     if is(alert::NO_APPLICATION_PROTOCOL) {
         return Lost::OtherVersion { ours, theirs: None };
+    }
+    if found == TransportErrorCode::APPLICATION_ERROR {
+        return Lost::GivenUp;
     }
     let key = [alert::ACCESS_DENIED, alert::DECRYPT_ERROR, alert::CERTIFICATE_REQUIRED];
     if key.into_iter().any(is) {

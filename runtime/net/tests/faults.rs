@@ -147,8 +147,10 @@ fn an_address_without_an_answer_and_one_with_half_of_it() {
         }
     };
     let options = Options { handshake_timeout: milliseconds(600), ..control() };
+    // More patient than the client: which side gives up first shall not be left to chance.
+    let patient = Options { handshake_timeout: LONG, ..control() };
     let (server, _events) =
-        ControlServer::start("127.0.0.1:0", &cluster.controller, &options).unwrap();
+        ControlServer::start("127.0.0.1:0", &cluster.controller, &patient).unwrap();
     let hole = Faults { black_hole: true, ..Faults::default() };
     for way in [Way::Forth, Way::Back] {
         let proxy = FaultProxy::start(server.local_addr(), SEED);

@@ -20,6 +20,8 @@ pub(crate) const UNFIT: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Halting {
     since_ns: u64,
+    /// Members change without a loss: whoever leaves the reduction first does as it was told.
+    planned: bool,
     /// What was said of the loss; None when members change without one.
     fault: Option<Fault>,
     /// Who has stopped, and after how many steps.
@@ -135,6 +137,7 @@ impl Scheduler {
         self.out.push(Command::Halt { generation: self.generation, workers: members });
         let halting = Halting {
             since_ns: now_ns,
+            planned: cause.is_none(),
             fault: None,
             halted: BTreeMap::new(),
             dead: BTreeMap::new(),
@@ -155,6 +158,13 @@ impl Scheduler {
             self.replace_rank(*rank);
         }
         let Phase::Halting(halting) = &mut self.phase else { return };
+        let complaint =
+            matches!(&cause, Cause::Worker { failure, .. } if failure.lost_peer.is_some());
+        if halting.planned && complaint {
+            // The peer has heard of the halt a moment earlier. A link that is broken will be
+            // complained of again.
+            return;
+        }
         match &cause {
             Cause::Lost { rank, worker, why } => {
                 let end = End::new(why.clone(), guests.contains(rank));

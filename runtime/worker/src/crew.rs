@@ -2,6 +2,7 @@
 
 use crate::WorkerError;
 use crate::shard::Lane;
+use monarch_collective::Stop;
 use monarch_pulse::{Phase, Role, enter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -67,8 +68,15 @@ impl Crew {
     }
 
     /// Runs a job on all lanes and waits for all. The first cause of several errors is returned.
-    pub(crate) fn run(&mut self, job: Job) -> Result<(), WorkerError> {
-        let mut running = 0;
+    /// A lane that fails sets `stop` at once, so that nobody waits for it.
+    pub(crate) fn run(&mut self, stop: &Stop, job: Job) -> Result<(), WorkerError> {
+        let (stop, mut running) = (stop.clone(), 0);
+        let job: Job = Arc::new(move |lane| {
+            let watch = Watch(&stop);
+            job(lane)?;
+            std::mem::forget(watch);
+            Ok(())
+        });
         for helper in &self.others {
             let sent = helper.jobs.as_ref().is_some_and(|jobs| jobs.send(job.clone()).is_ok());
             running += usize::from(sent);
@@ -125,18 +133,23 @@ fn serve(mut lane: Lane, jobs: &Receiver<Job>, say: &Sender<Result<(), WorkerErr
     }
 }
 
+/// Stops all when it is dropped, by an error or in a panic.
+struct Watch<'a>(&'a Stop);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
 /// A panic is a bug, but it must be reported, and must not leave the others waiting.
 fn guarded(lane: &mut Lane, job: &Job) -> Result<(), WorkerError> {
     let number = lane.number;
     let result = catch_unwind(AssertUnwindSafe(|| job(lane)));
-    let result = result.unwrap_or_else(|panic| {
+    result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         let message = text.unwrap_or_else(|| "no message".into());
         Err(WorkerError::Panic { task: format!("lane {number}"), message })
-    });
-    if result.is_err() {
-        lane.stop.set();
-    }
-    result
+    })
 }

@@ -131,7 +131,7 @@ impl Worker {
         job.shares = Mutex::new(vec![Share::default(); items]);
         let job = Arc::new(job);
         let its_job = job.clone();
-        let ran = self.crew.run(Arc::new(move |lane| its_job.run(lane)));
+        let ran = self.crew.run(&bench.stop, Arc::new(move |lane| its_job.run(lane)));
         ran?;
         let sums = self.comm.scalars(&bench, step, job.scalars(metrics))?;
         let sums = sums.values.into_iter().next().unwrap_or_default();

@@ -194,22 +194,8 @@ impl Worker {
     /// Shards on all lanes.
     fn compute(&mut self, job: &Arc<StepJob>) -> Result<(), WorkerError> {
         let (bench, job) = (self.bench.clone(), job.clone());
-        self.crew.run(Arc::new(move |lane| {
-            // The reductions must not wait for a lane that has failed, whatever happens to it.
-            let watch = Watch(&bench.stop);
-            lane.train(&bench, &job)?;
-            std::mem::forget(watch);
-            Ok(())
-        }))
-    }
-}
-
-/// Stops all when it is dropped.
-struct Watch<'a>(&'a Stop);
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        self.0.set();
+        let stop = bench.stop.clone();
+        self.crew.run(&stop, Arc::new(move |lane| lane.train(&bench, &job)))
     }
 }
 

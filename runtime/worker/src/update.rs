@@ -155,7 +155,7 @@ impl Worker {
         work: impl Fn(usize, usize, &Part) -> Result<(), WorkerError> + Send + Sync + 'static,
     ) -> Result<(), WorkerError> {
         let small = self.bench.fold.layout().slab() < SHARED;
-        let next = AtomicUsize::new(0);
+        let (stop, next) = (self.bench.stop.clone(), AtomicUsize::new(0));
         let job: crate::crew::Job = Arc::new(move |_| {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
@@ -164,7 +164,7 @@ impl Worker {
                 work(i, *bucket, part)?;
             }
         });
-        if small { self.crew.run_alone(&job) } else { self.crew.run(job) }
+        if small { self.crew.run_alone(&job) } else { self.crew.run(&stop, job) }
     }
 }
 

@@ -240,6 +240,41 @@ fn who_stays_goes_on_and_who_comes_receives_the_weights() {
     }
 }
 
+/// The work at hand is dropped, and that is all: the lanes do as well as before in the next
+/// generation, however often that happens.
+#[test]
+fn an_evaluation_that_is_dropped_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.safetensors");
+    write_data(&data, None);
+    let plan = plan(&data, true);
+    let alone = Setup::new(plan.clone(), 1, 2, Way::Shared);
+    let want = alone.run(&[window(END, &[])])[0].finished.as_ref().unwrap().fingerprint.clone();
+    let (mut ranks, _open) = alone.start();
+    let rank = &ranks[0];
+    assert!(matches!(rank.hear(), Some(FromWorker::Ready(_))));
+    rank.say(ToWorker::Window(window(EDGE, &[])));
+    (0..EDGE).for_each(|_| assert!(matches!(rank.hear(), Some(FromWorker::Step(_)))));
+    for generation in 1..=50 {
+        // So many that the order to halt comes in the middle of one of them.
+        let many = vec![(EDGE, DueKind::Evaluate(0)); 100_000];
+        rank.say(ToWorker::Window(window(EDGE, &many)));
+        assert!(matches!(rank.hear(), Some(FromWorker::Evaluated(_))));
+        rank.say(ToWorker::Halt { generation });
+        loop {
+            match rank.hear() {
+                Some(FromWorker::Evaluated(_)) => {}
+                Some(FromWorker::Halted(_)) => break,
+                other => panic!("{other:?} instead of `Halted`"),
+            }
+        }
+        let form = form(0, 1, &Links::None, &[true]);
+        rank.say(ToWorker::Form(Form { generation, ..form }));
+        assert!(matches!(rank.hear(), Some(FromWorker::Ready(_))));
+    }
+    assert_eq!(finish(&mut ranks), [want]);
+}
+
 /// A second change before the first is complete: only the last one counts.
 #[test]
 fn members_that_change_while_they_change() {

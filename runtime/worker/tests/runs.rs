@@ -117,7 +117,7 @@ fn nan_is_named_with_its_step_and_shard() {
             if let Some(origin) = trouble.origin {
                 assert_eq!((step.step, origin.shard), (1, 3));
                 assert_eq!((origin.first, origin.end), (20, 22));
-                assert!(origin.what.contains("NaN in column `x` of sample 20"), "{}", origin.what);
+                assert!(origin.what.contains("NaN in column `y` of sample 20"), "{}", origin.what);
                 to_blame += 1;
             }
         }

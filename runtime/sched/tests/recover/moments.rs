@@ -93,8 +93,12 @@ impl Script {
     }
 
     fn fails(&mut self, worker: u64) {
-        let (task, message) = ("open the data".into(), "no such file".into());
-        let failure = Failure { step: None, task, message, span: None, lost_peer: None };
+        self.fails_at(worker, "no such file", None);
+    }
+
+    fn fails_at(&mut self, worker: u64, message: &str, lost_peer: Option<u32>) {
+        let (task, message) = ("open the data".into(), message.into());
+        let failure = Failure { step: None, task, message, span: None, lost_peer };
         self.tell(Event::Failed { worker: WorkerId(worker), failure });
     }
 
@@ -120,6 +124,15 @@ impl Script {
     /// All that was said since the last look.
     fn said(&mut self) -> Vec<Command> {
         std::mem::take(&mut self.said)
+    }
+
+    /// The edge up to which steps were asked for since the last look.
+    fn until(&self) -> u64 {
+        let edge = |c: &Command| match c {
+            Command::Window { until, .. } => Some(*until),
+            _ => None,
+        };
+        self.said.iter().filter_map(edge).max().unwrap_or_default()
     }
 
     /// Edges at which something was asked for since the last look.
@@ -257,6 +270,36 @@ fn a_newcomer_that_cannot_begin_is_left_behind() {
         let said = script.said();
         assert!(!said.iter().any(|c| matches!(c, Command::Replace { .. })), "{said:?}");
     }
+}
+
+/// One that hears of a halt a moment later sees its peer leave, and neither is to blame.
+#[test]
+fn whoever_leaves_the_reduction_as_told_is_not_complained_of() {
+    let quarrels = |said: &[Command]| {
+        said.iter().any(|c| matches!(c, Command::Warn(Warning::LinkBroken { .. })))
+    };
+    let left = "lost worker 1: it has left the reduction";
+    let mut script = Script::begun(Config { shards: 3, ..config(2, 10_000) });
+    script.step(0);
+    script.join(2, None);
+    // Members change when all that was asked for is done.
+    let asked = script.until();
+    (1..asked).for_each(|step| script.step(step));
+    let said = script.said();
+    assert!(said.iter().any(|c| matches!(c, Command::Halt { .. })), "{said:?}");
+    script.fails_at(0, left, Some(1));
+    script.halted(1, Some(asked));
+    script.halted(0, Some(asked));
+    let said = script.said();
+    assert_eq!(formed(&said).map(|f| f.placements.len()), Some(3), "{said:?}");
+    assert!(!quarrels(&said) && evicted(&said).is_empty(), "{said:?}");
+    // Without a halt it is another matter.
+    script.ready("");
+    script.fails_at(0, left, Some(1));
+    (0..3).for_each(|worker| script.halted(worker, Some(asked)));
+    script.wait(1);
+    let said = script.said();
+    assert!(quarrels(&said), "{said:?}");
 }
 
 /// `replace(from = "spares") then shrink(dp, min = 2) then stop`

@@ -50,12 +50,15 @@ impl Rank {
         let _ = self.to.as_ref().unwrap().send(message);
     }
 
-    /// The next message; None when the worker has left.
+    /// The next message but for pulses, which come by the clock; None when the worker has left.
     pub fn hear(&self) -> Option<FromWorker> {
-        match self.from.recv_timeout(Duration::from_secs(30)) {
-            Ok(message) => Some(message),
-            Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("silence"),
+        loop {
+            match self.from.recv_timeout(Duration::from_secs(30)) {
+                Ok(FromWorker::Pulse(_)) => {}
+                Ok(message) => return Some(message),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => panic!("silence"),
+            }
         }
     }
 
