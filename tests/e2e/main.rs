@@ -28,5 +28,6 @@ mod resume;
 mod saved_plans;
 mod seen;
 mod signals;
+mod straggle;
 mod support;
 mod verbs;

@@ -241,6 +241,11 @@ pub const RESPONSES: &[CallDoc] = &[
     ),
     call("warn", &[arg("after", Takes::Share, Some("20%"))], "Says that it is this much slower."),
     call(
+        "rebalance",
+        &[arg("after", Takes::Share, Some("20%"))],
+        "Says that it is this much slower, and deals its shards to faster ones.",
+    ),
+    call(
         "exclude",
         &[arg("after", Takes::Time, Some("10 min"))],
         "Takes the worker out once it has lasted this long.",
@@ -267,7 +272,7 @@ pub const RESPONSES: &[CallDoc] = &[
 /// Which responses fit a fault, by the names of its setting and of the responses.
 pub const FAULTS: &[(&str, &[&str])] = &[
     ("worker.lost", &["replace", "shrink", "retry", "rollback", "stop"]),
-    ("worker.slow", &["warn", "exclude", "replace", "stop"]),
+    ("worker.slow", &["rebalance", "warn", "exclude", "replace", "stop"]),
     ("collective", &["abort", "retry", "replace", "shrink", "rollback", "stop"]),
     ("loss.nan", &["skip", "rollback", "stop"]),
 ];

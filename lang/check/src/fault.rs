@@ -46,9 +46,13 @@ impl<'a> Checker<'a> {
         let stops = fault.chain == [Response::Stop];
         let carried_out = match fault.kind {
             FaultKind::WorkerLost => stops || fault.shrinks().is_some(),
+            FaultKind::WorkerSlow => {
+                let elsewhere =
+                    |r: &Response| matches!(r, Response::Replace { from } if from != "spares");
+                !fault.chain.iter().any(elsewhere)
+            }
             FaultKind::Collective => stops,
             FaultKind::LossNan => return self.nan_gate(fault, checkpoint),
-            _ => false,
         };
         if carried_out {
             return;
@@ -58,6 +62,7 @@ impl<'a> Checker<'a> {
             FaultKind::WorkerLost => {
                 format!("write `{name} = replace then shrink(dp) then stop`, or `{name} = stop`")
             }
+            FaultKind::WorkerSlow => format!("write `{name} = replace`"),
             FaultKind::Collective => {
                 format!("a run stops then, and `--resume` goes on: write `{name} = stop`")
             }
@@ -180,6 +185,7 @@ fn response_of(name: &str, given: &GivenArgs) -> Response {
             Response::Shrink { axis: given.axis().unwrap_or(MeshAxis::Dp), min: whole("min") }
         }
         "warn" => Response::Warn { after: number(0.2) },
+        "rebalance" => Response::Rebalance { after: number(0.2) },
         "exclude" => Response::Exclude { after: number(600.0) },
         "abort" => Response::Abort { after: number(120.0) },
         "retry" => Response::Retry { times: whole("times") },

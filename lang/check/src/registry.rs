@@ -150,8 +150,8 @@ pub const FAULT: BlockDoc = plain(
         value(
             "worker.slow",
             "responses",
-            Some("warn(after = 20%)"),
-            "A worker holds up the others.",
+            Some("rebalance(after = 20%)"),
+            "A worker takes longer over its own work than the others; waits do not count.",
         ),
         value(
             "collective",

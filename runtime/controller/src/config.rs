@@ -1,6 +1,6 @@
 use monarch_graph::Plan;
 use monarch_net::ClusterKey;
-use monarch_sched::{Answer, Config, Recovery, Timeouts, Transport};
+use monarch_sched::{Answer, Config, Recovery, SlowAnswer, Timeouts, Transport};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub struct RunConfig {
     pub recovery: Recovery,
     /// What follows when loss or gradients are not finite, one after the other; then the run ends.
     pub answers: Vec<Answer>,
+    /// What follows when a worker is slow: one after the other; none: it is not looked at.
+    pub slow: Vec<SlowAnswer>,
     pub timeouts: Timeouts,
     /// Save the weights when the run ends.
     pub save_at_end: bool,
@@ -86,6 +88,7 @@ impl RunConfig {
             trace_steps: Vec::new(),
             recovery: Recovery::default(),
             answers: Vec::new(),
+            slow: SlowAnswer::usual(),
             timeouts: Timeouts::default(),
             save_at_end: true,
             sources: Vec::new(),
@@ -102,6 +105,7 @@ impl RunConfig {
             save_at_end: self.save_at_end,
             recovery: self.recovery,
             answers: self.answers.clone(),
+            slow: self.slow.clone(),
             timeouts: self.timeouts,
             ..Config::of(&self.plan, self.workers)
         }

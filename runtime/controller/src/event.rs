@@ -46,6 +46,13 @@ pub enum RunEvent {
         /// The one at hand.
         step: u64,
     },
+    /// A worker holds the others up.
+    WorkerSlow(SlowEvent),
+    /// A worker that was slow is as fast as the others again.
+    WorkerRecovered {
+        rank: u32,
+        host: String,
+    },
     /// A worker has left in good order: it was told to end, or sent away. It is not started again.
     WorkerLeft {
         rank: u32,
@@ -63,6 +70,22 @@ pub enum RunEvent {
         seconds: f64,
     },
     Finished(Box<Summary>),
+}
+
+/// A worker that takes longer than the others over its own work; waits do not count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlowEvent {
+    pub rank: u32,
+    pub host: String,
+    /// `loading data`, `forward`, `backward`, `the update`: the phase that costs the most.
+    pub phase: &'static str,
+    /// In that phase: so many times the others' time.
+    pub times: f64,
+    /// Seconds of that phase, for a shard or for an update; the others': their median.
+    pub seconds: f64,
+    pub others_seconds: f64,
+    /// Its shards before and after, when they are dealt anew.
+    pub shards: Option<(u32, u32)>,
 }
 
 /// The cluster of a run as it begins.

@@ -31,10 +31,10 @@ pub use children::{Child, ChildExit, Launcher, Seat};
 pub use config::{Network, PATIENCE_AFAR, PATIENCE_HERE, Resume, RunConfig};
 pub use control::{ControlHandle, ControlInbox, ControlRequest, control};
 pub use event::{
-    CheckpointEvent, EvalEvent, Observer, RunEvent, StartedEvent, StepEvent, WorkerEvent,
+    CheckpointEvent, EvalEvent, Observer, RunEvent, SlowEvent, StartedEvent, StepEvent, WorkerEvent,
 };
 pub use link::{Door, LinkClosed, WorkerEnd};
 pub use measure::{Measured, measure};
-pub use monarch_sched::{Answer, ConfigError, Recovery, Timeouts, Transport};
+pub use monarch_sched::{Answer, ConfigError, Recovery, SlowAnswer, Timeouts, Transport};
 pub use run::run;
 pub use summary::{Logs, RunError, Summary, Why};

@@ -339,6 +339,18 @@ impl Writer {
                 let lost = json!({ "rank": rank, "host": host, "why": why, "step": step });
                 self.line(at, "lost", lost);
             }
+            RunEvent::WorkerSlow(slow) => {
+                let shards = slow.shards.map(|(before, after)| json!([before, after]));
+                let line = json!({
+                    "rank": slow.rank, "host": slow.host, "phase": slow.phase,
+                    "times": number(slow.times), "seconds": number(slow.seconds),
+                    "others_seconds": number(slow.others_seconds), "shards": shards,
+                });
+                self.line(at, "slow", line);
+            }
+            RunEvent::WorkerRecovered { rank, host } => {
+                self.line(at, "recovered", json!({ "rank": rank, "host": host }));
+            }
             RunEvent::WorkerLeft { rank, host, pid, step } => {
                 let left = json!({ "rank": rank, "host": host, "pid": pid, "step": step });
                 self.line(at, "left", left);

@@ -1,8 +1,9 @@
 //! Failures in the words of a person who was not there.
 
 use crate::config::RunConfig;
+use crate::event::SlowEvent;
 use monarch_graph::{Plan, Span};
-use monarch_sched::{Cause, Failure, Warning};
+use monarch_sched::{Cause, Failure, SlowPhase, Slowness, Warning};
 use monarch_wire::Hello;
 use monarch_wire::codec::short;
 use std::fmt::Write;
@@ -78,6 +79,10 @@ pub(crate) fn failure(
             format!("no word for {seconds} s after step {step} from {}", names.join(", "))
         }
         Cause::NotFinite { step } => format!("the numbers of step {step} are not finite"),
+        Cause::Slow { rank: r, what, .. } => {
+            let what = slow(*r, String::new(), what, None);
+            format!("{}: {}, and the job stops then (`worker.slow`)", rank(*r).name, how(&what))
+        }
         Cause::FinalSave { step, why } => {
             format!("the weights after step {step} could not be saved: {why}")
         }
@@ -240,10 +245,46 @@ pub(crate) fn warning(
             "{} was told to end, and the {left} others may not go on alone (`worker.lost`)",
             worker(*w)
         ),
+        Warning::Recovered { rank, .. } => format!("worker {rank} is as fast as the others again"),
         Warning::NotDrained { rank, why } => format!("worker {rank} is not sent away: {why}"),
         Warning::Stopping { step } => {
             format!("saving, then stopping after step {step}; once more to stop at once")
         }
+    }
+}
+
+/// What is known of a slow worker, as an event.
+pub(crate) fn slow(
+    rank: u32,
+    host: String,
+    what: &Slowness,
+    shards: Option<(u32, u32)>,
+) -> SlowEvent {
+    let &Slowness { phase, times, own_ns, others_ns, .. } = what;
+    let (seconds, others_seconds) = (own_ns as f64 * 1e-9, others_ns as f64 * 1e-9);
+    SlowEvent { rank, host, phase: phase.name(), times, seconds, others_seconds, shards }
+}
+
+/// `backward 1.8x slower than the others (12.1 ms a shard against 6.7)`
+fn how(slow: &SlowEvent) -> String {
+    let a = if slow.phase == SlowPhase::Update.name() { "an update" } else { "a shard" };
+    let (own, others) = (slow.seconds * 1e3, slow.others_seconds * 1e3);
+    // Three digits of the smaller one tell them apart.
+    let digits = if others < 1.0 { 3 } else { 1 };
+    format!(
+        "{} {:.1}x slower than the others ({own:.digits$} ms {a} against {others:.digits$})",
+        slow.phase, slow.times
+    )
+}
+
+impl SlowEvent {
+    /// One line for a person.
+    pub fn text(&self) -> String {
+        let mut text = format!("worker {} on {}: {}", self.rank, self.host, how(self));
+        if let Some((before, after)) = self.shards {
+            let _ = write!(text, "; its shards {before} -> {after}");
+        }
+        text
     }
 }
 
@@ -283,6 +324,17 @@ mod tests {
     fn seconds_have_one_digit() {
         assert_eq!(seconds(1_234_567_890), 1.2);
         assert_eq!(seconds(30_000_000_000), 30.0);
+    }
+
+    #[test]
+    fn a_slow_worker_in_one_line() {
+        let (own_ns, others_ns) = (12_100_000, 6_700_000);
+        let phase = SlowPhase::Backward;
+        let what = Slowness { phase, times: 1.806, own_ns, others_ns, overall: 1.5 };
+        let text = slow(2, "node-b".to_string(), &what, Some((3, 2))).text();
+        let right = "worker 2 on node-b: backward 1.8x slower than the others (12.1 ms a shard \
+                     against 6.7); its shards 3 -> 2";
+        assert_eq!(text, right);
     }
 
     #[test]

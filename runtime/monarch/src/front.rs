@@ -2,9 +2,9 @@
 
 use crate::saved::SavedPlan;
 use crate::world::Disk;
-use monarch_check::hir::FaultKind;
+use monarch_check::hir::{FaultKind, Response};
 use monarch_check::{Checked, ParamHelp, World, hir};
-use monarch_controller::{Answer, Recovery, RunConfig};
+use monarch_controller::{Answer, Recovery, RunConfig, SlowAnswer};
 use monarch_diagnostic::{Diagnostic, Sources, Style, render};
 use monarch_graph::Plan;
 use monarch_plan::mesh::{self, MeshReport, Wish};
@@ -309,9 +309,9 @@ impl Job {
     pub fn run_config(self, id: String, run_dir: PathBuf, workers: u32) -> RunConfig {
         let params = self.params();
         let sources = self.program.sources.iter().map(|s| s.text().to_owned()).collect();
-        let (recovery, answers) = (self.recovery(), self.answers());
+        let (recovery, answers, slow) = (self.recovery(), self.answers(), self.slow());
         let config = RunConfig::new(self.plan, self.hash, id, run_dir, workers);
-        RunConfig { sources, params, recovery, answers, ..config }
+        RunConfig { sources, params, recovery, answers, slow, ..config }
     }
 
     /// What the program says of lost workers; the gate has refused what cannot be carried out.
@@ -338,6 +338,22 @@ impl Job {
             _ => Answer::Stop,
         };
         chain.map(answer).collect()
+    }
+
+    /// What the program says of slow workers.
+    fn slow(&self) -> Vec<SlowAnswer> {
+        let faults = self.program.job.iter().flat_map(|job| &job.faults);
+        let slow = faults.into_iter().find(|f| f.kind == FaultKind::WorkerSlow);
+        let Some(slow) = slow else { return SlowAnswer::usual() };
+        let answer = |response: &Response| match response {
+            Response::Warn { after } => SlowAnswer::Warn { after: *after },
+            Response::Rebalance { after } => SlowAnswer::Rebalance { after: *after },
+            Response::Exclude { after } => SlowAnswer::Exclude { after_ns: (after * 1e9) as u64 },
+            Response::Replace { .. } => SlowAnswer::Replace,
+            // The check knows no other answer to this fault.
+            _ => SlowAnswer::Stop,
+        };
+        slow.chain.iter().map(answer).collect()
     }
 
     /// Params that were given, with their values, for the records.

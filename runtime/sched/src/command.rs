@@ -1,3 +1,4 @@
+use crate::straggle::Slowness;
 use crate::{Exit, Failure, Hang, Source, StepNumbers, Tried, Verdict, WorkerId};
 
 /// What the controller is to do, in this order.
@@ -39,6 +40,8 @@ pub enum Command {
     Discard { step: u64, why: String },
     /// Something a person should know at once; the run goes on.
     Warn(Warning),
+    /// A worker holds the others up; with a new deal, its shards before and after.
+    Slow { rank: u32, worker: WorkerId, what: Slowness, shards: Option<(u32, u32)> },
     /// Tell all to leave now.
     Abort { why: String },
     /// Tell all that the run is over.
@@ -131,6 +134,8 @@ pub enum Warning {
     LastLeaves { worker: WorkerId, left: u32 },
     /// A worker cannot be sent away.
     NotDrained { rank: u32, why: String },
+    /// A worker that was slow is as fast as the others again.
+    Recovered { rank: u32, worker: WorkerId },
     /// The first interrupt: the run is to be saved at this step and then to stop.
     Stopping { step: u64 },
 }
@@ -198,6 +203,8 @@ pub enum Cause {
     Stalled { ranks: Vec<u32>, waited_ns: u64, step: u64 },
     /// Loss or gradients of this step are not finite, and no answer is left.
     NotFinite { step: u64 },
+    /// A worker holds the others up, and the job wants no run with such a one.
+    Slow { rank: u32, worker: WorkerId, what: Slowness },
     /// The weights at the end could not be saved.
     FinalSave { step: u64, why: String },
     /// The checkpoint to go on from lies beyond the end of the job.

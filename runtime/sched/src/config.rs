@@ -61,6 +61,28 @@ impl Default for Recovery {
     }
 }
 
+/// What follows when a worker holds the others up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SlowAnswer {
+    /// Says so, once it is slower by this share.
+    Warn { after: f64 },
+    /// Says so, and deals its shards to faster ones.
+    Rebalance { after: f64 },
+    /// Goes on without it, once it has been slow for so long.
+    Exclude { after_ns: u64 },
+    /// Starts another one in its place.
+    Replace,
+    /// Saves a checkpoint and ends the run.
+    Stop,
+}
+
+impl SlowAnswer {
+    /// What follows where a job says nothing.
+    pub fn usual() -> Vec<SlowAnswer> {
+        vec![SlowAnswer::Rebalance { after: 0.2 }]
+    }
+}
+
 /// An evaluation of the plan, by its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalNames {
@@ -113,6 +135,8 @@ pub struct Config {
     /// Whole checkpoints up to the first step that the steps had asked for, and whether they are
     /// finite.
     pub points: BTreeMap<u64, bool>,
+    /// What follows when a worker is slow: one after the other. None: it is not looked at.
+    pub slow: Vec<SlowAnswer>,
     pub timeouts: Timeouts,
 }
 
@@ -143,6 +167,7 @@ impl Config {
             answers: Vec::new(),
             tried: Tried::default(),
             points: BTreeMap::new(),
+            slow: SlowAnswer::usual(),
             timeouts: Timeouts::default(),
         }
     }

@@ -60,6 +60,19 @@ impl Scheduler {
         self.out.push(Command::Warn(Warning::NotDrained { rank, why }));
     }
 
+    /// Another one is started in the place of a member, once that has left.
+    pub(crate) fn exchange(&mut self, now_ns: u64, rank: u32) {
+        let Some((worker, slot)) = self.workers.get(rank as usize).map(|w| (w.worker, w.slot))
+        else {
+            return;
+        };
+        let others = self.workers.len() + self.reserve.len() > 1;
+        if slot.is_none() || !self.config.recovery.replace || !others || !self.can_leave() {
+            return self.drain(now_ns, rank);
+        }
+        self.leaving.entry(worker).or_insert(now_ns);
+    }
+
     fn let_go(&mut self, now_ns: u64, worker: WorkerId) {
         self.leaving.entry(worker).or_insert(now_ns);
         let slot = self.workers.iter().find(|w| w.worker == worker).and_then(|w| w.slot);

@@ -26,12 +26,17 @@ mod recover;
 mod rollback;
 mod run;
 mod scheduler;
+mod slow;
+mod straggle;
 
 pub use command::{
     Cause, Command, Due, DueKind, Ended, EvalNumbers, Forming, LinkPlan, Outcome, Placement,
     Warning,
 };
-pub use config::{Config, ConfigError, EvalNames, Recovery, Saves, Timeouts, Transport};
+pub use config::{
+    Config, ConfigError, EvalNames, Recovery, Saves, SlowAnswer, Timeouts, Transport,
+};
 pub use event::{Event, Exit, Failure, Hang, Joined, StepNumbers, Times, WorkerId};
 pub use rollback::{Answer, Source, Tried, Verdict};
 pub use scheduler::Scheduler;
+pub use straggle::{SlowPhase, Slowness};

@@ -1,33 +1,46 @@
-use crate::{Config, Joined, LinkPlan, Placement, Transport, WorkerId};
-use monarch_graph::{even_deal, rank_range};
+use crate::{Config, Joined, LinkPlan, Placement, Transport, WorkerId, straggle};
+use monarch_graph::even_deal;
 use std::collections::BTreeMap;
 
-/// Places the workers: in order of the numbers the controller gave them, then by host, then as
-/// they came. The order has no say in the numbers of a run, only in who computes what.
-pub(crate) fn place(config: &Config, workers: &mut [Joined]) -> Vec<Placement> {
-    let world = workers.len() as u32;
+/// In order of the numbers the controller gave them, then by host, then as they came. The order has
+/// no say in the numbers of a run, only in who computes what.
+pub(crate) fn sort(workers: &mut [Joined]) {
     workers.sort_by(|a, b| {
         let key = |w: &Joined| (w.slot.unwrap_or(u32::MAX), w.host.clone(), w.worker);
         key(a).cmp(&key(b))
     });
-    let mut hosts: BTreeMap<&str, u32> = BTreeMap::new();
-    workers.iter().for_each(|w| *hosts.entry(&w.host).or_default() += 1);
-    let threads = |rank: u32, worker: &Joined| {
-        let here = hosts.get(worker.host.as_str()).copied().unwrap_or(1).max(1);
-        let held = rank_range(config.shards, world, rank).len() as u32;
-        // A lane takes whole shards: more lanes than shards would be idle.
-        config.threads.unwrap_or(worker.cores / here).clamp(1, held.max(1))
-    };
-    let place = |(rank, worker): (usize, &Joined)| {
-        let rank = rank as u32;
-        Placement { worker: worker.worker, rank, threads: threads(rank, worker) }
-    };
-    workers.iter().enumerate().map(place).collect()
 }
 
-/// Who computes which shard: each as many as the others.
-pub(crate) fn deal(config: &Config, workers: &[Joined]) -> Vec<u32> {
-    even_deal(config.shards, workers.len() as u32)
+/// Per rank: threads for shards, were there enough of them.
+pub(crate) fn lanes(config: &Config, workers: &[Joined]) -> Vec<u32> {
+    let mut hosts: BTreeMap<&str, u32> = BTreeMap::new();
+    workers.iter().for_each(|w| *hosts.entry(&w.host).or_default() += 1);
+    let lanes = |worker: &Joined| {
+        let here = hosts.get(worker.host.as_str()).copied().unwrap_or(1).max(1);
+        config.threads.unwrap_or(worker.cores / here).max(1)
+    };
+    workers.iter().map(lanes).collect()
+}
+
+/// Places for workers in order of rank.
+pub(crate) fn place(workers: &[Joined], lanes: &[u32], deal: &[u32]) -> Vec<Placement> {
+    let ranks = (0..).zip(workers).zip(lanes).zip(held(deal, workers.len()));
+    let place = |(((rank, worker), lanes), held): (((u32, &Joined), &u32), u32)| {
+        // A lane takes whole shards: more lanes than shards would be idle.
+        Placement { worker: worker.worker, rank, threads: (*lanes).min(held.max(1)) }
+    };
+    ranks.map(place).collect()
+}
+
+/// Who computes which shard: each as many as the others, unless some are slow; `paces` by rank.
+pub(crate) fn deal(shards: u32, lanes: &[u32], paces: &[f64]) -> Vec<u32> {
+    match straggle::counts(shards, lanes, paces) {
+        None => even_deal(shards, lanes.len() as u32),
+        Some(counts) => {
+            let ranks = (0..).zip(counts);
+            ranks.flat_map(|(rank, n)| std::iter::repeat_n(rank, n as usize)).collect()
+        }
+    }
 }
 
 /// Who computes which shard when members change in the middle of a step: those who had shards
@@ -63,16 +76,30 @@ pub(crate) fn kept_deal(
     deal.into_iter().map(|rank| rank.unwrap_or(0)).collect()
 }
 
-/// Whether somebody has two shards more than another one.
-pub(crate) fn is_uneven(deal: &[u32], world: u32) -> bool {
-    let mut loads = vec![0u32; world as usize];
-    for rank in deal {
-        if let Some(load) = loads.get_mut(*rank as usize) {
-            *load += 1;
+/// Whether another deal would be better by a shard or more: who is slow takes longer for one.
+pub(crate) fn is_uneven(deal: &[u32], lanes: &[u32], paces: &[f64]) -> bool {
+    let held = held(deal, lanes.len());
+    match straggle::counts(deal.len() as u32, lanes, paces) {
+        Some(wanted) => {
+            let span = |counts: &[u32]| straggle::makespan(counts, lanes, paces);
+            held.contains(&0) || span(&held) > span(&wanted)
+        }
+        None => {
+            let (most, least) = (held.iter().max(), held.iter().min());
+            most.zip(least).is_some_and(|(most, least)| most - least > 1)
         }
     }
-    let (most, least) = (loads.iter().max(), loads.iter().min());
-    most.zip(least).is_some_and(|(most, least)| most - least > 1)
+}
+
+/// Shards by rank.
+fn held(deal: &[u32], world: usize) -> Vec<u32> {
+    let mut held = vec![0u32; world];
+    for owner in deal {
+        if let Some(count) = held.get_mut(*owner as usize) {
+            *count += 1;
+        }
+    }
+    held
 }
 
 /// The transport for workers in order of rank; Err names hosts that cannot share memory.
@@ -119,7 +146,12 @@ mod tests {
         let workers = [worker(0), worker(2), worker(3)];
         let deal = kept_deal(8, &workers, &owners, |w| w == WorkerId(3));
         assert_eq!(deal, [0, 0, 0, 1, 0, 1, 1, 1]);
-        assert!(is_uneven(&deal, 3) && !is_uneven(&deal, 2));
+        let paces = [1.0; 3];
+        assert!(is_uneven(&deal, &[1; 3], &paces) && !is_uneven(&deal, &[1; 2], &paces[..2]));
+        // The first takes twice as long for a shard.
+        let slow = [2.0, 1.0];
+        assert!(is_uneven(&deal, &[1; 2], &slow));
+        assert!(!is_uneven(&[0, 0, 1, 1, 1, 1, 1, 0], &[1; 2], &slow));
         // Where nobody has had shards, all have as many.
         assert_eq!(kept_deal(8, &workers, &[], |_| false), even_deal(8, 3));
     }

@@ -9,7 +9,8 @@ use crate::drain::Parted;
 use crate::fault::Fault;
 use crate::scheduler::{Phase, Scheduler};
 use crate::{
-    Cause, Command, Event, Exit, Failure, Forming, Joined, Source, Warning, WorkerId, ranks,
+    Cause, Command, Event, Exit, Failure, Forming, Joined, Placement, Source, Warning, WorkerId,
+    ranks,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -349,7 +350,10 @@ impl Scheduler {
         self.workers = stay;
         self.workers.append(&mut self.reserve);
         self.workers.truncate(self.config.shards as usize);
-        let too_few = (self.workers.len() as u32) < self.config.recovery.least.max(1);
+        let least = self.config.recovery.least;
+        // A job whose workers stay as they are may be dealt anew, and loses none on the way.
+        let too_few =
+            (self.workers.len() as u32) < least.max(1) || (least == 0 && !dead.is_empty());
         // Weights that have seen steps, and are gone with all who held them.
         let nothing_left = base.is_none() && self.begun && !self.at_beginning();
         if too_few || nothing_left {
@@ -377,7 +381,7 @@ impl Scheduler {
     }
 
     fn form(&mut self, now_ns: u64, base: u64, holders: &BTreeSet<WorkerId>) {
-        let placements = self.place();
+        let (placements, deal) = self.deal(now_ns, Some((base, holders)));
         let links = match ranks::links(&self.config, &self.workers) {
             Ok(links) => links,
             Err(hosts) => return self.fail(Cause::NoSharedMemory { hosts }),
@@ -389,7 +393,7 @@ impl Scheduler {
             source: self.run.source(),
             holders: placements.iter().map(|p| holds(p.worker)).collect(),
             placements,
-            deal: self.deal(base, holds),
+            deal,
             links,
         };
         let shared = forming.holders.contains(&true);
@@ -402,32 +406,48 @@ impl Scheduler {
         self.enter(now_ns, Phase::Starting);
     }
 
-    /// Shards for the members of a new generation. In the middle of a step, for all that is known,
-    /// who has some keeps them; who has yet to receive its weights gets none until then.
-    fn deal(&mut self, base: u64, holds: impl Fn(WorkerId) -> bool) -> Vec<u32> {
+    /// Who takes part, in order of rank, and who computes which shard. `going_on`: the edge at which
+    /// a new generation begins, and who holds the weights of that.
+    ///
+    /// In the middle of a step, for all that is known, who has shards keeps them; who has yet to
+    /// receive its weights gets none until then.
+    pub(crate) fn deal(
+        &mut self,
+        now_ns: u64,
+        going_on: Option<(u64, &BTreeSet<WorkerId>)>,
+    ) -> (Vec<Placement>, Vec<u32>) {
+        ranks::sort(&mut self.workers);
+        self.places = self.workers.iter().map(|w| w.worker).zip(0..).collect();
+        let watch = &self.slow.watch;
+        let paces: Vec<f64> = self.workers.iter().map(|w| watch.pace(w.worker)).collect();
+        let lanes = ranks::lanes(&self.config, &self.workers);
+        let kept = going_on.and_then(|(_, holders)| self.kept_deal(|w| holders.contains(&w)));
+        let deal = kept.unwrap_or_else(|| ranks::deal(self.config.shards, &lanes, &paces));
+        if let Some((base, _)) = going_on {
+            self.uneven = ranks::is_uneven(&deal, &lanes, &paces).then_some(base);
+            self.run.limit(self.uneven.map(|base| base + 1));
+        }
+        let owner = |rank: &u32| self.workers.get(*rank as usize).map(|w| w.worker);
+        self.owners = deal.iter().filter_map(owner).collect();
+        self.members = self.workers.len();
+        let members: Vec<(WorkerId, u32)> =
+            self.workers.iter().map(|w| w.worker).zip(lanes.iter().copied()).collect();
+        self.watch_anew(now_ns, &members, &deal);
+        (ranks::place(&self.workers, &lanes, &deal), deal)
+    }
+
+    /// A deal in which the shards stay where they are, if there is a reason for that.
+    fn kept_deal(&self, holds: impl Fn(WorkerId) -> bool) -> Option<Vec<u32>> {
         let before: BTreeSet<WorkerId> = self.owners.iter().copied().collect();
         let same = self.workers.len() == self.members
             && self.workers.iter().all(|w| holds(w.worker))
             && before.iter().all(|owner| self.places.contains_key(owner));
         let nobody = !self.workers.iter().any(|w| holds(w.worker));
-        let deal = if same || nobody {
-            ranks::deal(&self.config, &self.workers)
-        } else {
-            let idle = |worker| !holds(worker) && !before.contains(&worker);
-            ranks::kept_deal(self.config.shards, &self.workers, &self.owners, idle)
-        };
-        let uneven = ranks::is_uneven(&deal, self.workers.len() as u32);
-        self.uneven = uneven.then_some(base);
-        self.run.limit(self.uneven.map(|base| base + 1));
-        self.dealt(&deal);
-        deal
-    }
-
-    /// Remembers who has which shard.
-    pub(crate) fn dealt(&mut self, deal: &[u32]) {
-        let owner = |rank: &u32| self.workers.get(*rank as usize).map(|w| w.worker);
-        self.owners = deal.iter().filter_map(owner).collect();
-        self.members = self.workers.len();
+        if same || nobody {
+            return None;
+        }
+        let idle = |worker| !holds(worker) && !before.contains(&worker);
+        Some(ranks::kept_deal(self.config.shards, &self.workers, &self.owners, idle))
     }
 
     fn replace_rank(&mut self, rank: u32) {
@@ -503,9 +523,8 @@ impl Scheduler {
     /// Newcomers wait for their places, members for their leave, or for their share of the work.
     pub(crate) fn members_change(&self) -> bool {
         let dealt_anew = self.uneven.is_some_and(|base| self.run.done() > base);
-        !self.reserve.is_empty()
-            || dealt_anew
-            || (!self.leaving.is_empty() && !self.run.is_ending())
+        let inside = !self.leaving.is_empty() || self.slow.reshape;
+        !self.reserve.is_empty() || dealt_anew || (inside && !self.run.is_ending())
     }
 
     /// Members change when all that was asked for is done.

@@ -57,6 +57,8 @@ pub(crate) struct Run {
     pub(crate) end: End,
     /// To steps that are not finite.
     pub(crate) answers: Answers,
+    /// Steps that all ranks have reported, as each saw them, until somebody takes them.
+    reported: Vec<Vec<StepNumbers>>,
 }
 
 /// Where the run ends and why.
@@ -133,6 +135,7 @@ impl Run {
             best_before: None,
             end: End::Natural,
             answers: Answers::new(&config),
+            reported: Vec::new(),
             config,
         }
     }
@@ -243,9 +246,8 @@ impl Run {
     fn merge(&mut self, out: &mut Vec<Command>) -> Result<(), Reject> {
         while self.reports.front().is_some_and(Tally::is_complete) {
             let Some(row) = self.reports.pop_front() else { break };
-            let Some(merged) = agree_on_step(&row.said().copied().collect::<Vec<_>>())? else {
-                break;
-            };
+            let reports: Vec<StepNumbers> = row.said().copied().collect();
+            let Some(merged) = agree_on_step(&reports)? else { break };
             if merged.finite {
                 self.answers.helped(merged.step);
             } else if !self.answer(merged.step, out) {
@@ -258,8 +260,13 @@ impl Run {
                 old => (old - old / 4 + merged.total_ns / 4).max(1),
             };
             self.record_step(merged, out);
+            self.reported.push(reports);
         }
         Ok(())
+    }
+
+    pub fn take_reported(&mut self) -> Vec<Vec<StepNumbers>> {
+        std::mem::take(&mut self.reported)
     }
 
     fn record_step(&mut self, merged: StepNumbers, out: &mut Vec<Command>) {

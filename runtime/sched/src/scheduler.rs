@@ -9,9 +9,10 @@ use crate::fault::Fault;
 use crate::ranks;
 use crate::recover::{Gone, Halting, UNFIT};
 use crate::run::{End, Reject, Run, agree};
+use crate::slow::Slow;
 use crate::{
     Cause, Command, Config, ConfigError, Ended, EvalNumbers, Event, Exit, Failure, Joined, Outcome,
-    Placement, Warning, WorkerId,
+    Warning, WorkerId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,6 +68,9 @@ pub struct Scheduler {
     pub(crate) run: Run,
     /// When the first interrupt came.
     interrupted_ns: Option<u64>,
+    pub(crate) slow: Slow,
+    /// Why the run was asked to end, if that is a failure.
+    pub(crate) stop_for: Option<Cause>,
     pub(crate) out: Vec<Command>,
 }
 
@@ -117,6 +121,8 @@ impl Scheduler {
             gone_ns: vec![None; config.world as usize],
             run: Run::new(config.clone(), now_ns),
             interrupted_ns: None,
+            slow: Slow::new(&config.slow),
+            stop_for: None,
             out: Vec::new(),
             config,
         })
@@ -140,6 +146,7 @@ impl Scheduler {
         let done = self.run.done();
         self.take(now_ns, event);
         self.check_halting(now_ns);
+        self.check_slow(now_ns);
         self.check_leaving(now_ns);
         self.check_deadlines(now_ns);
         self.tell_of_losses(now_ns);
@@ -207,13 +214,6 @@ impl Scheduler {
             return None;
         }
         self.places.get(&worker).copied()
-    }
-
-    /// Places the workers for a generation.
-    pub(crate) fn place(&mut self) -> Vec<Placement> {
-        let placements = ranks::place(&self.config, &mut self.workers);
-        self.places = placements.iter().map(|p| (p.worker, p.rank)).collect();
-        placements
     }
 
     pub(crate) fn enter(&mut self, now_ns: u64, phase: Phase) {

@@ -2,8 +2,8 @@
 //! one thread, no network. `cargo run --release -p monarch-sim --example scale [-- WORKERS..]`.
 
 use monarch_sched::{
-    Command, Config, EvalNames, Event, Exit, Joined, Recovery, Saves, Scheduler, StepNumbers,
-    Timeouts, Times, Transport, WorkerId,
+    Command, Config, EvalNames, Event, Exit, Joined, Recovery, Saves, Scheduler, SlowAnswer,
+    StepNumbers, Timeouts, Times, Transport, WorkerId,
 };
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -29,6 +29,7 @@ fn config(world: u32) -> Config {
         tried: Default::default(),
         points: BTreeMap::new(),
         recovery: Recovery { least: 1, replace: false, attempts: 1 },
+        slow: SlowAnswer::usual(),
         timeouts: Timeouts::default(),
     }
 }

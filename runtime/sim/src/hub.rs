@@ -200,6 +200,7 @@ impl Cluster {
             Command::NotFinite { step, .. } | Command::Skip { step } => {
                 self.violate(format!("step {step} is not finite"));
             }
+            Command::Slow { rank, .. } => self.violate(format!("rank {rank} is not slow")),
             Command::Formed { .. } | Command::Started { .. } | Command::Warn(_) => {}
         }
     }

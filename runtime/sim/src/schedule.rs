@@ -2,7 +2,7 @@
 
 use crate::rng::Rng;
 use monarch_graph::{Action, Every, Rule, Span};
-use monarch_sched::{Config, EvalNames, Recovery, Saves, Timeouts, Transport};
+use monarch_sched::{Config, EvalNames, Recovery, Saves, SlowAnswer, Timeouts, Transport};
 use std::fmt;
 
 pub const US: u64 = 1_000;
@@ -71,6 +71,7 @@ impl Job {
             points: Default::default(),
             rules: self.stop_above.map(rule).into_iter().collect(),
             recovery: self.recovery,
+            slow: SlowAnswer::usual(),
             timeouts: Timeouts {
                 join_ns: 300 * MS,
                 ready_ns: 1_500 * MS,

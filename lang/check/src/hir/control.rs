@@ -144,6 +144,10 @@ pub enum Response {
     Warn {
         after: f64,
     },
+    /// Its shards go to faster ones, once this share slower than the others.
+    Rebalance {
+        after: f64,
+    },
     /// Seconds.
     Exclude {
         after: f64,

@@ -28,6 +28,10 @@ impl EventLoop<'_> {
             Command::Replace { slot } => self.replace(slot),
             Command::Evict { worker, why } => self.evict(worker, &why),
             Command::Release { worker, step } => self.release(worker, step),
+            Command::Slow { rank, worker, what, shards } => {
+                let host = self.host_of(worker);
+                self.emit(RunEvent::WorkerSlow(words::slow(rank, host, &what, shards)));
+            }
             Command::Started { fingerprint } => self.all_ready(fingerprint),
             Command::Window { until, due } => self.window(until, due),
             Command::Step(numbers) => self.step(numbers),
@@ -62,6 +66,10 @@ impl EventLoop<'_> {
         if let Warning::WorkerLost { rank, worker, slot, why, step } = warning {
             return self.worker_lost(*rank, *worker, *slot, why, *step);
         }
+        if let Warning::Recovered { rank, worker } = warning {
+            let host = self.host_of(*worker);
+            return self.emit(RunEvent::WorkerRecovered { rank: *rank, host });
+        }
         let name = |worker: WorkerId| {
             let hello = self.workers.get(&worker).and_then(|w| w.hello.as_ref());
             hello.map_or("a worker".to_string(), |h| {
@@ -73,6 +81,11 @@ impl EventLoop<'_> {
             return self.turned_away(text);
         }
         self.emit(RunEvent::Warning { text });
+    }
+
+    fn host_of(&self, worker: WorkerId) -> String {
+        let hello = self.workers.get(&worker).and_then(|w| w.hello.as_ref());
+        hello.map(|h| h.host.clone()).unwrap_or_default()
     }
 
     pub(super) fn all_ready(&mut self, fingerprint: String) {

@@ -131,6 +131,10 @@ impl Observer for Progress {
             RunEvent::WorkerLost { rank, host, why, step } => {
                 self.say(&format!("worker {rank} on {host} is lost in step {step}: {why}"));
             }
+            RunEvent::WorkerSlow(slow) => self.say(&slow.text()),
+            RunEvent::WorkerRecovered { rank, host } => {
+                self.say(&format!("worker {rank} on {host} is as fast as the others again"));
+            }
             RunEvent::WorkerLeft { rank, host, pid, step } => {
                 self.say(&format!(
                     "worker {rank} on {host} (process {pid}) has left after step {step}, as it was \

@@ -321,6 +321,14 @@ fn event_json(event: &RunEvent) -> Value {
         RunEvent::WorkerLost { rank, host, why, step } => {
             json!({ "event": "lost", "rank": rank, "host": host, "why": why, "step": step })
         }
+        RunEvent::WorkerSlow(slow) => json!({
+            "event": "slow", "rank": slow.rank, "host": slow.host, "phase": slow.phase,
+            "times": slow.times, "seconds": slow.seconds, "others_seconds": slow.others_seconds,
+            "shards": slow.shards.map(|(before, after)| [before, after]), "text": slow.text(),
+        }),
+        RunEvent::WorkerRecovered { rank, host } => {
+            json!({ "event": "recovered", "rank": rank, "host": host })
+        }
         RunEvent::WorkerLeft { rank, host, pid, step } => {
             json!({ "event": "left", "rank": rank, "host": host, "pid": pid, "step": step })
         }

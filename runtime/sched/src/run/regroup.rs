@@ -11,6 +11,7 @@ impl Run {
     pub fn regroup(&mut self, base: u64, world: u32, out: &mut Vec<Command>) -> Result<(), Reject> {
         self.merge_up_to(base, out)?;
         self.reports.clear();
+        self.reported.clear();
         self.next = vec![base; world as usize];
         self.until = base;
         self.failed_save = self.failed_save.take().filter(|(step, _)| *step <= base);

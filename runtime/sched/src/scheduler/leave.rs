@@ -77,6 +77,9 @@ impl Scheduler {
             return self.fail(Cause::Mismatch { step, what, groups });
         }
         let saved = self.run.saved() == Some(self.run.done());
+        if let Some(cause) = self.stop_for.take() {
+            return self.conclude(Ended::Failed(cause));
+        }
         self.conclude(match self.run.end() {
             End::Natural => Ended::Completed,
             End::Rule { rule, value, .. } => Ended::Rule { rule, value },

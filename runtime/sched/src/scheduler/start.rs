@@ -42,9 +42,7 @@ impl Scheduler {
         if first_step > steps {
             return self.fail(Cause::BeyondEnd { first_step, steps });
         }
-        let placements = self.place();
-        let deal = ranks::deal(&self.config, &self.workers);
-        self.dealt(&deal);
+        let (placements, deal) = self.deal(now_ns, None);
         match ranks::links(&self.config, &self.workers) {
             Ok(links) => self.out.push(Command::Start { placements, deal, links }),
             Err(hosts) => return self.fail(Cause::NoSharedMemory { hosts }),

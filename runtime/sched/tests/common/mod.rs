@@ -1,6 +1,6 @@
 //! What all simulated clusters share: random numbers from a seed, and a small job.
 
-use monarch_sched::{Config, EvalNames, Recovery, Timeouts, Transport};
+use monarch_sched::{Config, EvalNames, Recovery, SlowAnswer, Timeouts, Transport};
 
 pub const MS: u64 = 1_000_000;
 
@@ -37,6 +37,7 @@ pub fn config(world: u32, steps: u64) -> Config {
         tried: Default::default(),
         points: Default::default(),
         recovery: Recovery { least: 0, ..Recovery::default() },
+        slow: SlowAnswer::usual(),
         timeouts: Timeouts {
             join_ns: 2_000 * MS,
             ready_ns: 2_000 * MS,

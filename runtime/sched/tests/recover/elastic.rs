@@ -564,6 +564,7 @@ impl Elastic {
             Command::Abort { .. } | Command::Refuse { .. } | Command::Discard { .. } => {}
             Command::Started { .. } | Command::Formed { .. } | Command::Warn(_) => {}
             Command::NotFinite { .. } | Command::Skip { .. } => panic!("all steps are finite"),
+            Command::Slow { .. } => panic!("seed {seed}: nobody is slow here"),
         }
     }
 
