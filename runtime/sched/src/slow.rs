@@ -54,7 +54,9 @@ impl Scheduler {
         }
         let under: Vec<WorkerId> = self.slow.under.keys().copied().collect();
         under.into_iter().for_each(|worker| self.answer(now_ns, worker));
+        // Where somebody waits for its share, all is dealt anew in a moment.
         if !self.slow.reshape
+            && self.uneven.is_none()
             && let Some(better) = self.slow.watch.better_deal(now_ns)
         {
             self.slow.reshape = true;
