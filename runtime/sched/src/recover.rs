@@ -406,8 +406,8 @@ impl Scheduler {
         self.enter(now_ns, Phase::Starting);
     }
 
-    /// Who takes part, in order of rank, and who computes which shard. `going_on`: the edge at which
-    /// a new generation begins, and who holds the weights of that.
+    /// Who takes part, in order of rank, and who computes which shard. `going_on`: the edge at
+    /// which a new generation begins, and who holds the weights of that.
     ///
     /// In the middle of a step, for all that is known, who has shards keeps them; who has yet to
     /// receive its weights gets none until then.
