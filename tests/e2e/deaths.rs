@@ -33,7 +33,7 @@ fn no_orphans_after_a_word() {
     for (when, wanted) in moments {
         let mut place = Place::with(&saving());
         place.killed = true;
-        let mut running = place.begin(&["--workers", "4"]);
+        let mut running = place.begin(&["--workers", "4", "--patience", "100ms"]);
         running.until(when, wanted);
         running.signal(libc::SIGKILL);
         assert_eq!(running.finish().signal, Some(libc::SIGKILL));
@@ -49,7 +49,8 @@ fn no_orphans_at_any_moment() {
         let mut place = Place::with(&saving());
         place.killed = true;
         let how = if round % 2 == 0 { "shm" } else { "quic" };
-        let running = place.begin(&["--workers", "3", "--transport", how]);
+        let args = ["--workers", "3", "--transport", how, "--patience", "100ms"];
+        let running = place.begin(&args);
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let wait = Duration::from_millis((state >> 33) % 400);
         // No condition is waited for: this is the moment.

@@ -146,6 +146,7 @@ fn hello_as(place: &Place, address: &str, version: &str) -> String {
         job: None,
         slot: None,
         pulse: None,
+        back: None,
     };
     client.send(encode(&FromWorker::Hello(hello)).expect("encoded")).expect("sent");
     loop {

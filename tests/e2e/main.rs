@@ -24,6 +24,7 @@ mod nan;
 mod network;
 mod plans;
 mod recover;
+mod restart;
 mod resume;
 mod saved_plans;
 mod seen;

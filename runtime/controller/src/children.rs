@@ -1,4 +1,5 @@
 use crate::config::RunConfig;
+use crate::journal::{self, ChildMark};
 use crate::link::{Door, Input};
 use crate::oom::OomWatch;
 use monarch_net::ClusterKey;
@@ -13,6 +14,13 @@ use std::time::{Duration, Instant};
 pub trait Launcher {
     /// Starts worker number `seat.slot`, which then connects and says that number in `Hello`.
     fn launch(&mut self, seat: &Seat) -> std::io::Result<Box<dyn Child>>;
+
+    /// Takes over a worker process that a controller before this one has started; None when it
+    /// does not live any more.
+    fn adopt(&mut self, mark: &ChildMark) -> Option<Box<dyn Child>> {
+        let _ = mark;
+        None
+    }
 
     /// How many are to be started; the rest of the run's workers come by themselves.
     fn count(&self) -> u32;
@@ -165,13 +173,32 @@ impl<'a> Children<'a> {
         }
     }
 
-    /// Starts all that the launcher is asked for; the number of the one that failed.
-    pub fn start_all(&mut self) -> Result<(), (u32, std::io::Error)> {
+    /// Starts all that the launcher is asked for, but for those that live; the number of the one
+    /// that failed. Returns the slots of those that were taken over.
+    pub fn start_all(&mut self, living: &[ChildMark]) -> Result<Vec<u32>, (u32, std::io::Error)> {
+        let mut adopted = Vec::new();
         for slot in 0..self.launcher.count() {
-            let child = self.launch(slot).map_err(|error| (slot, error))?;
+            let before = living.iter().find(|mark| mark.slot == slot);
+            let child = match before.and_then(|mark| self.launcher.adopt(mark)) {
+                Some(child) => {
+                    adopted.push(slot);
+                    child.pid().inspect(|pid| watch(*pid, self.inbox.clone()));
+                    child
+                }
+                None => self.launch(slot).map_err(|error| (slot, error))?,
+            };
             self.seats.push(Slot::new(child, None));
         }
-        Ok(())
+        Ok(adopted)
+    }
+
+    /// The processes of this moment, for a controller that takes them over.
+    pub fn marks(&self) -> Vec<ChildMark> {
+        let mark = |(slot, seat): (u32, &Slot)| {
+            let pid = seat.child.pid().filter(|_| seat.exit.is_none())?;
+            Some(ChildMark { slot, pid, started: journal::started(pid)? })
+        };
+        (0..).zip(&self.seats).filter_map(mark).collect()
     }
 
     /// Starts another worker in the place of one that has ended.
@@ -276,6 +303,8 @@ fn watch(pid: u32, inbox: Sender<Input>) {
         // SAFETY: `info` outlives the call, which leaves the process to be reaped by its owner.
         while unsafe { libc::waitid(libc::P_PID, pid, &mut info, how) } != 0 {
             if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+                // Not a child of this process.
+                until_end(pid);
                 break;
             }
         }
@@ -285,6 +314,24 @@ fn watch(pid: u32, inbox: Sender<Input>) {
     let thread = std::thread::Builder::new().name("watch".into()).stack_size(64 << 10);
     // Without it, the end is noticed at the next tick.
     let _ = thread.spawn(wait);
+}
+
+/// Returns when the process ends, whose child ever it is.
+fn until_end(pid: u32) {
+    // SAFETY: takes numbers alone; returns a descriptor of this process's own, or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let Ok(fd) = i32::try_from(fd) else { return };
+    if fd < 0 {
+        return;
+    }
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure, which outlives the call; the descriptor is closed once.
+    unsafe {
+        while libc::poll(&mut poll, 1, -1) < 0
+            && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+        {}
+        libc::close(fd);
+    }
 }
 
 impl Drop for Children<'_> {

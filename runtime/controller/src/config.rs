@@ -34,6 +34,13 @@ pub struct RunConfig {
     pub save_at_end: bool,
     /// Texts of `plan.files`, in their order, so that failures can name lines.
     pub sources: Vec<String>,
+    /// Keep a journal, by which a run goes on whose controller is killed. Workers that are threads
+    /// of this process end with it: theirs goes on from a checkpoint.
+    pub journal: bool,
+    /// The journal of a controller that was killed, whose workers are waited for.
+    pub restore: Option<crate::journal::Journaled>,
+    /// What the directory's records say is of an attempt of this run that left no checkpoint.
+    pub anew: bool,
     /// Params of the job as a person gave them, for `job.json`.
     pub params: Vec<(String, String)>,
 }
@@ -92,6 +99,9 @@ impl RunConfig {
             timeouts: Timeouts::default(),
             save_at_end: true,
             sources: Vec::new(),
+            journal: false,
+            restore: None,
+            anew: false,
             params: Vec::new(),
         }
     }
@@ -109,6 +119,11 @@ impl RunConfig {
             timeouts: self.timeouts,
             ..Config::of(&self.plan, self.workers)
         }
+    }
+
+    /// Counts the controllers of this run, from 1.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.restore.as_ref().map_or(1, |j| j.head.incarnation.saturating_add(1))
     }
 
     pub(crate) fn first_step(&self) -> u64 {

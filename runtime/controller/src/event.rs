@@ -69,6 +69,18 @@ pub enum RunEvent {
         /// From the last loss or arrival until all had taken their places.
         seconds: f64,
     },
+    /// The controller was started again in the place of one that was killed, and goes on at this
+    /// step with the workers that came back.
+    Restarted {
+        run_id: String,
+        run_dir: PathBuf,
+        incarnation: u64,
+        step: u64,
+        steps: u64,
+        workers: u32,
+        /// From the call of `run`.
+        seconds: f64,
+    },
     Finished(Box<Summary>),
 }
 

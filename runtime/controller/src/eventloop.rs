@@ -1,5 +1,6 @@
 mod deeds;
 mod inputs;
+mod journal;
 mod members;
 mod nan;
 mod pulse;
@@ -12,12 +13,12 @@ use crate::event::{EvalEvent, Observer, RunEvent, StartedEvent, WorkerEvent};
 use crate::link::{Input, Links, LocalEvent, Origin};
 use crate::measure::Probe;
 use crate::merge::{Merge, step_event};
-use crate::recorder::Recorder;
+use crate::recorder::{Notes, Recorder};
 use crate::saver::Saver;
 use crate::words;
 use monarch_net::ServerEvent;
 use monarch_sched::{
-    Command, Due, DueKind, EvalNumbers, Event, Failure, Forming, Joined, Outcome, Scheduler,
+    Command, Due, DueKind, EvalNumbers, Event, Facts, Failure, Forming, Joined, Outcome, Scheduler,
     Source, StepNumbers, Warning, WorkerId,
 };
 use monarch_wire::{FromWorker, Halted, Hello, Ready, ToWorker, Window, WireError, decode};
@@ -25,6 +26,7 @@ pub(crate) use pulse::Pulses;
 use saves::Save;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
+use std::io::{PipeReader, PipeWriter};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
@@ -95,6 +97,21 @@ pub(crate) struct EventLoop<'a> {
     pub outcome: Option<Outcome>,
     /// What is said of the step that is not finite and ends the run.
     pub not_finite: Option<String>,
+    pub notes: Option<Notes>,
+    /// The facts that were noted last.
+    noted: Facts,
+    /// Something is decided that is to be noted at once.
+    note_now: bool,
+    /// Its end, which the kernel closes with this process, is how adopted workers see that.
+    pub lifeline: Option<Lifeline>,
+    /// The workers of the controller before this one are waited for.
+    comes_back: bool,
+}
+
+/// A pipe into which nobody ever writes.
+pub(crate) struct Lifeline {
+    pub path: String,
+    pub _ends: (PipeReader, PipeWriter),
 }
 
 /// The parts that are made before the loop.
@@ -114,14 +131,16 @@ pub(crate) struct Parts<'a> {
     /// The last evaluation before this run, by the steps of its weights.
     pub evaluated: BTreeMap<u64, BTreeMap<String, f64>>,
     pub pulses: Pulses,
+    pub notes: Option<Notes>,
+    pub lifeline: Option<Lifeline>,
 }
 
 impl<'a> EventLoop<'a> {
     pub fn new(parts: Parts<'a>) -> EventLoop<'a> {
         let Parts { config, observer, recorder, inbox, scheduler, .. } = parts;
-        let Parts { links, children, saver, started, run_dir, address, .. } = parts;
-        let Parts { probe, evaluated, pulses, .. } = parts;
-        EventLoop {
+        let Parts { links, children, saver, started, run_dir, address, probe, .. } = parts;
+        let Parts { notes, lifeline, evaluated, pulses, .. } = parts;
+        let mut this = EventLoop {
             config,
             observer,
             recorder,
@@ -153,7 +172,14 @@ impl<'a> EventLoop<'a> {
             later: VecDeque::new(),
             outcome: None,
             not_finite: None,
-        }
+            notes,
+            noted: Facts::default(),
+            note_now: false,
+            lifeline,
+            comes_back: false,
+        };
+        this.restore();
+        this
     }
 
     /// Until the scheduler concludes.
@@ -176,6 +202,7 @@ impl<'a> EventLoop<'a> {
                 self.look_at_children();
                 self.look_afar(drained);
                 self.feed(Event::Tick);
+                self.note();
                 for text in self.recorder.complaints() {
                     self.emit(RunEvent::Warning { text });
                 }
@@ -206,6 +233,9 @@ impl<'a> EventLoop<'a> {
             for command in self.scheduler.step(now_ns, event) {
                 self.obey(command);
             }
+        }
+        if std::mem::take(&mut self.note_now) {
+            self.note();
         }
     }
 }

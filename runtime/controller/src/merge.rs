@@ -49,23 +49,21 @@ impl Merge {
     pub fn add(&mut self, rank: u32, report: StepReport) -> StepNumbers {
         let world = self.world;
         let parts = self.waiting.entry(report.step).or_insert_with(|| vec![None; world]);
-        let numbers = StepNumbers {
-            step: report.step,
-            epoch: report.epoch,
-            samples: report.samples,
-            loss: report.loss,
-            grad_norm: report.grad_norm,
-            lr: report.lr,
-            total_ns: report.phases.total_ns,
-            times: times(&report.phases),
-            finite: report.trouble.is_none(),
-        };
+        let numbers = numbers(&report);
         if let Some(trouble) = report.trouble {
             self.troubles.entry(report.step).or_default().insert(rank, trouble);
         }
         if let Some(slot) = parts.get_mut(rank as usize) {
             *slot = Some(Part { phases: report.phases, spans: report.spans });
         }
+        numbers
+    }
+
+    /// The same of one that has no rank yet: it says again what the controller before has heard.
+    pub fn add_again(&mut self, report: StepReport) -> StepNumbers {
+        let numbers = numbers(&report);
+        let parts = self.waiting.entry(report.step).or_default();
+        parts.push(Some(Part { phases: report.phases, spans: report.spans }));
         numbers
     }
 
@@ -99,6 +97,15 @@ impl Merge {
         self.losses.iter().rev().find(|(s, _)| *s == step).map(|(_, loss)| *loss)
     }
 
+    /// A step of before.
+    pub fn remember(&mut self, step: u64, loss: f64) {
+        self.losses.push_back((step, loss));
+    }
+
+    pub fn last_step(&self) -> Option<(u64, f64)> {
+        self.losses.back().copied()
+    }
+
     pub fn last_loss(&self) -> Option<f64> {
         self.losses.back().map(|(_, loss)| *loss)
     }
@@ -111,6 +118,20 @@ impl Merge {
 fn times(phases: &Phases) -> Times {
     let &Phases { load_ns, forward_ns, backward_ns, update_ns, .. } = phases;
     Times { load_ns, forward_ns, backward_ns, update_ns }
+}
+
+fn numbers(report: &StepReport) -> StepNumbers {
+    StepNumbers {
+        step: report.step,
+        epoch: report.epoch,
+        samples: report.samples,
+        loss: report.loss,
+        grad_norm: report.grad_norm,
+        lr: report.lr,
+        total_ns: report.phases.total_ns,
+        times: times(&report.phases),
+        finite: report.trouble.is_none(),
+    }
 }
 
 fn share(part: u64, whole: u64) -> f64 {

@@ -1,8 +1,16 @@
+mod again;
+mod spans;
+
+pub(crate) use again::Notes;
+
 use crate::config::RunConfig;
 use crate::event::{EvalEvent, RunEvent, StartedEvent, StepEvent};
+use crate::journal::Seen;
 use crate::summary::{Logs, Summary, Why};
+use again::{Again, is_of_step, stays};
 use monarch_graph::Metrics;
-use monarch_record::{Events, JsonLines, RecordError, Stamp, Track, number, write_trace};
+use monarch_record::{Events, JsonLines, RecordError, Stamp, number, write_trace};
+use monarch_sched::Facts;
 use monarch_wire::TraceSpan;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,13 +53,7 @@ struct Setup {
     job: Value,
     resume: Option<Again>,
     metrics: Metrics,
-}
-
-/// A run that goes on.
-struct Again {
-    step: u64,
-    /// Evaluations at this very step come again.
-    evaluates: bool,
+    notes: Option<Notes>,
 }
 
 /// What the thread tells.
@@ -81,17 +83,42 @@ impl Shared {
 }
 
 enum Entry {
-    Event { at: f64, event: Box<RunEvent> },
-    Spans { step: u64, by_rank: Vec<Vec<TraceSpan>> },
-    End { at: f64, summary: Box<Summary> },
+    Event {
+        at: f64,
+        event: Box<RunEvent>,
+    },
+    Spans {
+        step: u64,
+        by_rank: Vec<Vec<TraceSpan>>,
+    },
+    /// All before this is of these facts.
+    Note {
+        facts: Box<Facts>,
+        seen: Box<Seen>,
+    },
+    End {
+        at: f64,
+        summary: Box<Summary>,
+    },
 }
 
 impl Recorder {
-    pub fn new(config: &RunConfig, run_dir: &Path) -> Recorder {
-        let evaluates = config.scheduling().evaluates_at_first_step();
-        let resume = config.resume.as_ref().map(|r| Again { step: r.step, evaluates });
+    pub fn new(config: &RunConfig, run_dir: &Path, notes: Option<Notes>) -> Recorder {
+        let from_nothing = config.resume.is_none();
+        let evaluates = from_nothing || config.scheduling().evaluates_at_first_step();
+        let step = config.first_step();
+        // There may be records of an attempt that was killed before its first checkpoint.
+        let goes_on = !from_nothing || config.anew || config.restore.is_some();
+        let facts = config.restore.as_ref().map(|j| &j.facts).filter(|f| f.begun);
+        let resume = match facts {
+            Some(f) => {
+                let (step, evaluated, saved) = (f.recorded, f.evaluated, f.saved);
+                Some(Again::Journal { step, evaluated, saved })
+            }
+            None => goes_on.then_some(Again::Checkpoint { step, evaluates }),
+        };
         let (job, metrics) = (job_file(config), config.plan.metrics.clone());
-        let setup = Setup { run_dir: run_dir.to_path_buf(), job, resume, metrics };
+        let setup = Setup { run_dir: run_dir.to_path_buf(), job, resume, metrics, notes };
         let state = State::Waiting { early: Vec::new(), setup };
         Recorder { state, dropped: 0, shared: Arc::default() }
     }
@@ -111,12 +138,13 @@ impl Recorder {
         else {
             return;
         };
-        let (queue, entries) = sync_channel(QUEUE);
+        let (queue, entries) = sync_channel(QUEUE + early.len());
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name("monarch-record".to_string());
         let spawned = thread.spawn(move || {
             let mut writer = Writer::open(&setup.run_dir, setup.resume, shared);
             writer.metrics = setup.metrics;
+            writer.notes = setup.notes;
             writer.job(&setup.job);
             writer.run(&entries);
         });
@@ -130,7 +158,7 @@ impl Recorder {
     }
 
     pub fn event(&mut self, event: &RunEvent) {
-        if matches!(event, RunEvent::Started(_)) {
+        if matches!(event, RunEvent::Started(_) | RunEvent::Restarted { .. }) {
             self.begin();
         }
         let entry = Entry::Event { at: wall_time(), event: Box::new(event.clone()) };
@@ -139,6 +167,13 @@ impl Recorder {
 
     pub fn spans(&mut self, step: u64, by_rank: Vec<Vec<TraceSpan>>) {
         self.send(Entry::Spans { step, by_rank });
+    }
+
+    /// For the journal, after all that was recorded before; not before the run has begun.
+    pub fn note(&mut self, facts: Facts, seen: Seen) {
+        if self.begun() {
+            self.send(Entry::Note { facts: Box::new(facts), seen: Box::new(seen) });
+        }
     }
 
     fn send(&mut self, entry: Entry) {
@@ -241,6 +276,7 @@ struct Writer {
     /// Bytes of the fullest worker.
     peak: u64,
     shared: Arc<Shared>,
+    notes: Option<Notes>,
 }
 
 impl Writer {
@@ -248,15 +284,23 @@ impl Writer {
         let path = run_dir.join("events.jsonl");
         let (at, pid) = (wall_time(), std::process::id());
         let (lines, events) = match resume {
-            Some(Again { step, evaluates }) => {
+            Some(Again::Journal { step, evaluated, saved }) => {
+                let mut curve = stays(step, evaluated, saved);
+                let curve = move |at: u64, tag: &str| {
+                    curve(at, if is_of_step(tag) { "step" } else { "eval" })
+                };
+                (
+                    JsonLines::keep(&path, stays(step, evaluated, saved)),
+                    Events::keep(run_dir, at, pid, curve),
+                )
+            }
+            Some(Again::Checkpoint { step, evaluates }) => {
                 // A step's record has the number of steps before it: the one at `step` is to come.
                 let line = |event: &str| match event {
                     "eval" => !evaluates,
                     event => event == "checkpoint",
                 };
-                let of_steps = ["train/", "speed/", "memory/"];
-                let of_step = move |tag: &str| of_steps.iter().any(|s| tag.starts_with(s));
-                let curve = move |tag: &str| !of_step(tag) && !evaluates;
+                let curve = move |tag: &str| !is_of_step(tag) && !evaluates;
                 (
                     JsonLines::resume(&path, step, line),
                     Events::resume(run_dir, step, at, pid, curve),
@@ -273,6 +317,7 @@ impl Writer {
             metrics: Metrics::default(),
             peak: 0,
             shared,
+            notes: None,
         };
         writer.lines = writer.or_complain(lines);
         writer.events = writer.or_complain(events);
@@ -305,6 +350,7 @@ impl Writer {
             match entry {
                 Entry::Event { at, event } => self.event(at, &event),
                 Entry::Spans { step, by_rank } => self.keep_spans(step, by_rank),
+                Entry::Note { facts, seen } => self.note(&facts, &seen),
                 Entry::End { at, summary } => self.end(at, &summary),
             }
         }
@@ -371,6 +417,16 @@ impl Writer {
             RunEvent::Joined { host, joined, .. } => {
                 self.line(at, "joined", json!({ "host": host, "joined": joined }));
             }
+            RunEvent::Restarted { incarnation, step, workers, seconds, .. } => self.line(
+                at,
+                "restarted",
+                json!({
+                    "incarnation": incarnation,
+                    "step": step,
+                    "workers": workers,
+                    "seconds": number(*seconds),
+                }),
+            ),
             RunEvent::Finished(_) => {}
         }
     }
@@ -503,25 +559,6 @@ impl Writer {
         self.set_logs(|_| {});
     }
 
-    fn keep_spans(&mut self, step: u64, by_rank: Vec<Vec<TraceSpan>>) {
-        if self.spans.len() > SPANS {
-            return self.lose();
-        }
-        for (rank, spans) in (0..).zip(by_rank) {
-            self.spans.extend(spans.into_iter().map(|span| monarch_record::TraceSpan {
-                rank,
-                track: track(&span.stream),
-                name: span.name,
-                start_ns: span.start_ns,
-                end_ns: span.end_ns,
-                step: Some(step),
-                bucket: None,
-                shard: None,
-                bytes: (span.bytes > 0).then_some(span.bytes),
-            }));
-        }
-    }
-
     fn end(&mut self, at: f64, summary: &Summary) {
         let why = match &summary.why {
             Why::Completed => "completed".to_string(),
@@ -557,12 +594,4 @@ impl Writer {
         }
         self.miss();
     }
-}
-
-/// The row in which a stream of a worker is drawn.
-fn track(stream: &str) -> Track {
-    if let Ok(lane) = stream.parse() {
-        return Track::Compute(lane);
-    }
-    if stream == "communication" { Track::Communication(0) } else { Track::Host }
 }

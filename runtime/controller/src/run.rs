@@ -1,11 +1,12 @@
 use crate::children::{Children, Launcher};
 use crate::config::RunConfig;
 use crate::control::ControlInbox;
-use crate::event::{Observer, RunEvent};
-use crate::eventloop::{EventLoop, Parts, Pulses};
+use crate::event::{CheckpointEvent, Observer, RunEvent};
+use crate::eventloop::{EventLoop, Lifeline, Parts, Pulses};
+use crate::journal::{Head, Journal};
 use crate::link::{Input, Links};
 use crate::measure::Probe;
-use crate::recorder::Recorder;
+use crate::recorder::{Notes, Recorder};
 use crate::saver::Saver;
 use crate::summary::{Logs, RunError, Summary, Why};
 use crate::words::{self, Named};
@@ -14,12 +15,17 @@ use monarch_sched::{Cause, Config, Ended, Outcome, Scheduler, Tried};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time for workers to leave by themselves when the run is over.
 const LEAVE: Duration = Duration::from_secs(3);
+/// How long a port may still be in use by a controller that was killed.
+const REBIND: Duration = Duration::from_secs(5);
 /// Time for a checkpoint that is almost whole, and for the last records.
 const SETTLE: Duration = Duration::from_secs(20);
 
@@ -45,39 +51,35 @@ pub(crate) fn carry_out(
     probe: Option<Probe>,
 ) -> Result<(Summary, Option<Probe>), RunError> {
     let started = Instant::now();
-    let mut scheduling = config.scheduling();
-    if let (Some(_), Some(resume)) = (&scheduling.saves.best, &config.resume)
-        && let Some(best) = crate::saver::best_metric(&config.plan)
-    {
-        let found = monarch_checkpoint::best_so_far(&config.run_dir, &best, resume.step);
-        scheduling.saves.best_so_far = found;
-    }
+    let mut scheduling = scheduling(config);
+    let wrong = |e: monarch_sched::ConfigError| RunError::new(2, e.to_string());
     let evaluated = before(config, &mut scheduling);
-    let scheduler =
-        Scheduler::new(scheduling.clone(), 0).map_err(|e| RunError::new(2, e.to_string()))?;
+    Scheduler::new(scheduling.clone(), 0).map_err(wrong)?;
     let ControlInbox { sender, receiver } = inbox;
-    let mut links = Links::new(listen(config, &sender)?);
-    let address = links.server.as_ref().map(|s| s.local_addr());
-    let near = address.map(from_here);
     let place = Place::prepare(&config.run_dir)?;
     let run_dir = place.path.clone();
-    let saver = Saver::start(&config.plan, &scheduling, run_dir.clone(), sender.clone())
-        .map_err(|e| RunError::new(1, format!("cannot start a thread: {e}")))?;
+    let links = Links::new(listen(config, &sender).inspect_err(|_| place.leave())?);
+    let address = links.server.as_ref().map(|s| s.local_addr());
+    let saver = start_saver(config, &scheduling, &run_dir, &sender)?;
+    let (notes, complaint) = notes(config, &run_dir, address, probe.is_some());
     let recorder = match probe {
-        None => Recorder::new(config, &run_dir),
+        None => Recorder::new(config, &run_dir, notes.clone()),
         Some(_) => Recorder::silent(),
     };
-    let mut children = Children::new(config, launcher, sender.clone(), near);
-    if let Err((slot, error)) = children.start_all() {
-        let error = RunError::new(1, format!("cannot start worker {slot}: {error}"));
-        // Those that have started leave when nobody is at the other end.
-        drop(receiver);
-        links.dismiss("the run cannot begin");
-        children.shutdown(LEAVE, &mut || {});
-        links.shutdown("the run cannot begin");
-        place.leave();
-        return Err(error);
-    }
+    let mut children = Children::new(config, launcher, sender.clone(), address.map(from_here));
+    let living = config.restore.as_ref().map_or(&[][..], |j| &j.children);
+    let adopted = match children.start_all(living) {
+        Ok(adopted) => adopted,
+        Err((slot, error)) => {
+            drop(receiver);
+            turn_away(links, children);
+            forget(&notes);
+            place.leave();
+            return Err(RunError::new(1, format!("cannot start worker {slot}: {error}")));
+        }
+    };
+    let (scheduler, whole) = restored(config, scheduling, &run_dir, &adopted).map_err(wrong)?;
+    let lifeline = config.restore.as_ref().and_then(|_| lifeline());
     let parts = Parts {
         pulses: Pulses::start(sender),
         config,
@@ -93,14 +95,22 @@ pub(crate) fn carry_out(
         address,
         probe,
         evaluated,
+        notes: notes.clone(),
+        lifeline,
     };
     let mut events = EventLoop::new(parts);
+    events.note_workers();
     if let Some(address) = address {
         events.emit(RunEvent::Listening { address });
     }
+    complaint.into_iter().for_each(|text| events.emit(RunEvent::Warning { text }));
+    events.found_whole(whole);
     events.run();
     let begun = events.recorder.begun();
     let result = finish(events);
+    if !result.as_ref().is_err_and(|error| error.only_checkpoint) {
+        forget(&notes);
+    }
     if !begun {
         place.leave();
     }
@@ -121,6 +131,112 @@ fn before(config: &RunConfig, scheduling: &mut Config) -> BTreeMap<u64, BTreeMap
     BTreeMap::from([(evaluated, resume.metrics.clone())])
 }
 
+fn start_saver(
+    config: &RunConfig,
+    scheduling: &Config,
+    run_dir: &Path,
+    sender: &Sender<Input>,
+) -> Result<Saver, RunError> {
+    Saver::start(&config.plan, scheduling, run_dir.to_path_buf(), sender.clone())
+        .map_err(|e| RunError::new(1, format!("cannot start a thread: {e}")))
+}
+
+/// Those that have started leave when nobody is at the other end.
+fn turn_away(mut links: Links, mut children: Children) {
+    links.dismiss("the run cannot begin");
+    children.shutdown(LEAVE, &mut || {});
+    links.shutdown("the run cannot begin");
+}
+
+fn scheduling(config: &RunConfig) -> Config {
+    let mut scheduling = config.scheduling();
+    if let (Some(_), Some(resume)) = (&scheduling.saves.best, &config.resume)
+        && let Some(best) = crate::saver::best_metric(&config.plan)
+    {
+        let found = monarch_checkpoint::best_so_far(&config.run_dir, &best, resume.step);
+        scheduling.saves.best_so_far = found;
+    }
+    scheduling
+}
+
+/// The journal of this run, or why there is none.
+fn notes(
+    config: &RunConfig,
+    run_dir: &Path,
+    address: Option<SocketAddr>,
+    probe: bool,
+) -> (Option<Notes>, Option<String>) {
+    if !config.journal || probe {
+        return (None, None);
+    }
+    let head = Head {
+        run_id: config.run_id.clone(),
+        job_hash: config.job_hash,
+        incarnation: config.incarnation(),
+        address,
+        key: config.network.as_ref().map(|n| n.key.clone()),
+        resume: config.resume.as_ref().map(|r| (r.directory.clone(), r.step)),
+    };
+    let kept = config.restore.as_ref().map_or(0, |j| j.facts.recorded);
+    match Journal::create(run_dir, &head, config.restore.as_ref()) {
+        Ok(journal) => {
+            let (journal, kept) = (Arc::new(Mutex::new(journal)), Arc::new(AtomicU64::new(kept)));
+            (Some(Notes { journal, kept }), None)
+        }
+        Err(error) => {
+            let why = "a killed controller could not go on from where it was";
+            (None, Some(format!("cannot write the journal: {error}; {why}")))
+        }
+    }
+}
+
+/// The run is over, and needs no journal any more. An attempt from a checkpoint, in place of one
+/// with the workers, writes its own.
+fn forget(notes: &Option<Notes>) {
+    if let Some(notes) = notes {
+        notes.journal.lock().unwrap_or_else(PoisonError::into_inner).remove();
+    }
+}
+
+/// A scheduler for a new run, or for one whose controller was killed; then also the checkpoint
+/// that has become whole without it.
+fn restored(
+    config: &RunConfig,
+    scheduling: Config,
+    run_dir: &Path,
+    adopted: &[u32],
+) -> Result<(Scheduler, Option<CheckpointEvent>), monarch_sched::ConfigError> {
+    let Some(journaled) = &config.restore else {
+        return Scheduler::new(scheduling, 0).map(|scheduler| (scheduler, None));
+    };
+    let mut facts = journaled.facts.clone();
+    let points = monarch_checkpoint::points(run_dir, facts.recorded).into_iter();
+    let points = points.filter(|(step, _)| scheduling.is_point(*step)).collect();
+    let scheduling = Config { points, ..scheduling };
+    let whole = facts.saving.and_then(|step| whole_at(config, run_dir, step));
+    if let Some(whole) = &whole {
+        (facts.saved, facts.saving) = (Some(whole.step), None);
+        facts.best_before = facts.best_before.filter(|(edge, _)| *edge > whole.step);
+    }
+    Scheduler::restore(scheduling, facts, adopted, journaled.guests, 0).map(|s| (s, whole))
+}
+
+fn whole_at(config: &RunConfig, run_dir: &Path, step: u64) -> Option<CheckpointEvent> {
+    let all = monarch_checkpoint::list(run_dir).ok()?;
+    let (_, path) = all.into_iter().find(|(at, _)| *at == step)?;
+    let checkpoint = monarch_checkpoint::open(&path).ok()?;
+    let same = checkpoint.manifest.program == monarch_graph::hex(&config.job_hash);
+    let fingerprint = checkpoint.manifest.fingerprint.to_string();
+    same.then_some(CheckpointEvent { path, step, fingerprint, seconds: 0.0 })
+}
+
+/// A pipe that ends with this process, and where workers of the same machine find it.
+fn lifeline() -> Option<Lifeline> {
+    let ends = std::io::pipe().ok()?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), ends.0.as_raw_fd());
+    Some(Lifeline { path, _ends: ends })
+}
+
 /// The address under which workers of this machine reach what listens on all of its addresses.
 fn from_here(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
@@ -137,11 +253,20 @@ fn listen(config: &RunConfig, inbox: &Sender<Input>) -> Result<Option<ControlSer
     let identity = Identity::new(&network.key, Role::Controller);
     let inbox = inbox.clone();
     let options = Options { idle_timeout: network.patience, ..Options::default() };
-    let server = ControlServer::start_with(&network.listen, &identity, &options, move |event| {
-        // Nobody listens any more once the run is over.
-        let _ = inbox.send(Input::Net(event));
-    });
-    server.map(Some).map_err(|e| RunError::new(4, e.to_string()))
+    let deadline = Instant::now() + config.restore.as_ref().map_or(Duration::ZERO, |_| REBIND);
+    loop {
+        let inbox = inbox.clone();
+        let take = move |event| {
+            // Nobody listens any more once the run is over.
+            let _ = inbox.send(Input::Net(event));
+        };
+        match ControlServer::start_with(&network.listen, &identity, &options, take) {
+            Ok(server) => return Ok(Some(server)),
+            // The kernel may not have freed the port of the one that was killed.
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => return Err(RunError::new(4, error.to_string())),
+        }
+    }
 }
 
 /// The run's directory.
@@ -205,6 +330,12 @@ fn finish(mut events: EventLoop) -> Result<(Summary, Option<Probe>), RunError> {
     events.links.shutdown("the run is over");
     late.into_iter().for_each(|saved| events.late_save(saved));
     settle_save(&mut events);
+    if let Ended::Failed(cause @ Cause::NoWayBack { .. }) = &outcome.ended {
+        let named = |_| Named { name: String::new(), exit: None, last_words: Vec::new() };
+        let (code, message) =
+            words::failure(events.config, cause, outcome.steps, events.address, named, named);
+        return Err(RunError { only_checkpoint: true, ..RunError::new(code, message) });
+    }
     let (code, why, message) = verdict(&mut events, &outcome);
     let mut summary = summarise(&mut events, &outcome, why);
     events.recorder.finish(&summary, SETTLE);
@@ -224,7 +355,12 @@ fn finish(mut events: EventLoop) -> Result<(Summary, Option<Probe>), RunError> {
     events.observer.event(&RunEvent::Finished(Box::new(summary.clone())));
     match message {
         None => Ok((summary, events.probe.take())),
-        Some(message) => Err(RunError { code, message, summary: Some(Box::new(summary)) }),
+        Some(message) => Err(RunError {
+            code,
+            message,
+            summary: Some(Box::new(summary)),
+            only_checkpoint: false,
+        }),
     }
 }
 

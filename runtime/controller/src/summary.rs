@@ -79,11 +79,13 @@ pub struct RunError {
     pub message: String,
     /// What was achieved, when the run had begun.
     pub summary: Option<Box<Summary>>,
+    /// The workers of the controller that was killed could not go on: the last checkpoint can.
+    pub only_checkpoint: bool,
 }
 
 impl RunError {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> RunError {
-        RunError { code, message: message.into(), summary: None }
+        RunError { code, message: message.into(), summary: None, only_checkpoint: false }
     }
 }
 

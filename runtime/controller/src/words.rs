@@ -90,6 +90,7 @@ pub(crate) fn failure(
             "the checkpoint holds {first_step} steps, and the job ends after {steps}: \
              raise `until` to go on"
         ),
+        Cause::NoWayBack { why } => format!("the run cannot go on from where it was: {why}"),
         Cause::Controller { what } => format!("the controller cannot go on: {what}"),
     };
     (1, text)

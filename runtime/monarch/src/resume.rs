@@ -1,7 +1,7 @@
 //! Finding the checkpoint to go on from, and saying how job and checkpoint differ.
 
 use monarch_checkpoint::{Checkpoint, compare, latest_whole, layout, list, open};
-use monarch_controller::Resume;
+use monarch_controller::{JOURNAL, JournalError, Journaled, Resume, read_journal};
 use monarch_graph::Plan;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,10 @@ pub enum ResumeError {
     NoCheckpoint { run: PathBuf, skipped: Vec<String> },
     /// The checkpoint cannot be read.
     Damaged { path: PathBuf, why: String },
+    /// The journal of a killed controller cannot be used.
+    Journal { why: String },
+    /// The run whose controller was killed is of another program.
+    OtherProgram { run: PathBuf, now: String, then: String },
     /// Weights or optimizer of the job are not those of the checkpoint.
     Differs { path: PathBuf, difference: String },
 }
@@ -51,6 +55,17 @@ impl fmt::Display for ResumeError {
             ResumeError::Damaged { path, why } => {
                 write!(f, "the checkpoint {} is damaged: {why}", path.display())
             }
+            ResumeError::Journal { why } => {
+                write!(f, "{why}\n  go on from the last checkpoint: --resume --from-checkpoint")
+            }
+            ResumeError::OtherProgram { run, now, then } => write!(
+                f,
+                "the controller of the run {} was killed, and its workers may wait for it; but \
+                 that run was of another program, or of other params:\n  plan then {then}\n  plan \
+                 now  {now}\n  run the same program, or go on from the last checkpoint: --resume \
+                 --from-checkpoint",
+                run.display()
+            ),
             ResumeError::Differs { path, difference } => write!(
                 f,
                 "the job is not the one that was saved in {}:\n{difference}\n  run without \
@@ -79,6 +94,75 @@ pub fn find(plan: &Plan, runs: &Path, wanted: &str) -> Result<Found, ResumeError
         found
     };
     from_run(plan, &run_dir)
+}
+
+/// A run whose controller was killed.
+#[derive(Clone, Debug)]
+pub struct Killed {
+    pub run_dir: PathBuf,
+    pub journaled: Journaled,
+    /// Workers that may still wait for another controller.
+    pub waiting: u32,
+}
+
+/// Looks for a run that ended without an end: it has a journal. `wanted` and `runs` as for
+/// [`find`]; of several, the one that was at work last, unless another run has saved a checkpoint
+/// since then.
+///
+/// # Errors
+/// The journal cannot be used, or is of another program.
+pub fn killed(
+    plan: &Plan,
+    hash: &[u8; 32],
+    runs: &Path,
+    wanted: &str,
+) -> Result<Option<Killed>, ResumeError> {
+    let Some(run_dir) = with_journal(plan, runs, wanted) else { return Ok(None) };
+    let why = |e: JournalError| ResumeError::Journal { why: e.to_string() };
+    let journaled = match read_journal(&run_dir) {
+        Ok(Some(journaled)) => journaled,
+        // Nothing of it was written yet: there is no more to lose.
+        Ok(None) | Err(JournalError::NoHead { .. }) => return Ok(None),
+        Err(error) => return Err(why(error)),
+    };
+    if journaled.head.job_hash != *hash {
+        let (now, then) = (monarch_graph::hex(hash), monarch_graph::hex(&journaled.head.job_hash));
+        return Err(ResumeError::OtherProgram { run: run_dir, now, then });
+    }
+    let living = journaled.children.iter().filter(|c| c.lives()).count() as u32;
+    let waiting = living + journaled.guests;
+    Ok(Some(Killed { run_dir, journaled, waiting }))
+}
+
+/// The directory with a journal that is meant.
+fn with_journal(plan: &Plan, runs: &Path, wanted: &str) -> Option<PathBuf> {
+    let has = |dir: &PathBuf| dir.join(JOURNAL).is_file();
+    if !wanted.is_empty() {
+        return [runs.join(wanted), PathBuf::from(wanted)].into_iter().find(has);
+    }
+    let below = std::fs::read_dir(runs).ok().into_iter().flatten().flatten();
+    let all = below.map(|entry| entry.path()).chain([runs.to_path_buf()]);
+    let when = |path: PathBuf| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+    let of_job = |dir: &PathBuf| {
+        let job = dir.join("job.json");
+        job_of(&job).is_none_or(|job| job == plan.name)
+    };
+    let found = all.filter(has).filter(of_job).map(|dir| (when(dir.join(JOURNAL)), dir)).max()?;
+    let saved = newest(plan, runs).filter(|dir| *dir != found.1);
+    let later = saved.and_then(|dir| {
+        let (_, checkpoint) = list(&dir).ok()?.pop()?;
+        when(checkpoint.join("manifest.json"))
+    });
+    (later <= found.0).then_some(found.1)
+}
+
+/// Goes on from the last whole checkpoint in this directory; None when there is none.
+pub fn last_checkpoint(plan: &Plan, run_dir: &Path) -> Result<Option<Found>, ResumeError> {
+    match from_run(plan, run_dir) {
+        Ok(found) => Ok(Some(found)),
+        Err(ResumeError::NoCheckpoint { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn from_run(plan: &Plan, run_dir: &Path) -> Result<Found, ResumeError> {

@@ -51,9 +51,21 @@ impl Events {
         writer: u32,
         stays: impl Fn(&str) -> bool,
     ) -> Result<Events, RecordError> {
+        let keep = |step, tag: &str| step < first_step || (step == first_step && stays(tag));
+        Events::keep(dir, wall_time, writer, keep)
+    }
+
+    /// The same for a record of which `keep` says by step and first tag which events stay, in
+    /// their order.
+    pub fn keep(
+        dir: &Path,
+        wall_time: f64,
+        writer: u32,
+        mut keep: impl FnMut(u64, &str) -> bool,
+    ) -> Result<Events, RecordError> {
         for path in event_files(dir)? {
             if path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.contains(OURS)) {
-                cut(&path, first_step, &stays)?;
+                cut(&path, &mut keep)?;
             }
         }
         Events::create(dir, wall_time, writer)
@@ -119,14 +131,13 @@ fn seconds(path: &Path) -> Option<u64> {
     name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok()
 }
 
-/// Takes events of `first_step` and later out of a file.
-fn cut(path: &Path, first_step: u64, stays: &dyn Fn(&str) -> bool) -> Result<(), RecordError> {
+/// Takes events out of a file.
+fn cut(path: &Path, keep: &mut dyn FnMut(u64, &str) -> bool) -> Result<(), RecordError> {
     let content = fs::read(path).map_err(RecordError::io("read", path))?;
     let mut kept = Vec::new();
     let mut rest = &content[..];
     while let Some((event, record)) = tfrecord::next(rest) {
-        let keep = |(step, tag)| step < first_step || (step == first_step && stays(tag));
-        if proto::summary_of(event).is_none_or(keep) {
+        if proto::summary_of(event).is_none_or(|(step, tag)| keep(step, tag)) {
             kept.extend(record);
         }
         rest = &rest[record.len()..];

@@ -40,6 +40,17 @@ impl JsonLines {
         first_step: u64,
         stays: impl Fn(&str) -> bool,
     ) -> Result<JsonLines, RecordError> {
+        JsonLines::keep(path, |step, event| {
+            step < first_step || (step == first_step && stays(event))
+        })
+    }
+
+    /// The same for a record of which `keep` says by step and event which lines stay, in their
+    /// order; lines without a step do.
+    pub fn keep(
+        path: &Path,
+        mut keep: impl FnMut(u64, &str) -> bool,
+    ) -> Result<JsonLines, RecordError> {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).map_err(RecordError::io("create", dir))?;
         }
@@ -52,11 +63,10 @@ impl JsonLines {
         let mut kept = Vec::new();
         for line in content[..whole].split_inclusive(|&b| b == b'\n') {
             let line_of = serde_json::from_slice::<Line>(line).ok();
-            let keep = line_of.is_none_or(|Line { step, event }| {
-                let at = |step| step == first_step && stays(event.as_deref().unwrap_or_default());
-                step.is_none_or(|step| step < first_step || at(step))
+            let stays = line_of.is_none_or(|Line { step, event }| {
+                step.is_none_or(|step| keep(step, event.as_deref().unwrap_or_default()))
             });
-            if keep {
+            if stays {
                 kept.extend(line);
             }
         }

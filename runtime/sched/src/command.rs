@@ -175,6 +175,9 @@ pub enum Ended {
 /// The first cause of a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cause {
+    /// The controller was started again, and its workers cannot go on from where they were: the
+    /// last checkpoint is left.
+    NoWayBack { why: String },
     /// Not enough workers came in time.
     TooFew { came: u32, world: u32, waited_ns: u64 },
     /// A worker that the controller started was turned away.

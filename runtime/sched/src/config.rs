@@ -28,6 +28,8 @@ pub struct Timeouts {
     pub settle_ns: u64,
     /// From `Halt` until a worker must have answered.
     pub halt_ns: u64,
+    /// From the start of a controller in the place of another until its workers are back.
+    pub return_ns: u64,
 }
 
 impl Default for Timeouts {
@@ -40,6 +42,7 @@ impl Default for Timeouts {
             grace_ns: 30 * SECOND,
             settle_ns: SECOND,
             halt_ns: 10 * SECOND,
+            return_ns: 10 * SECOND,
         }
     }
 }

@@ -17,6 +17,10 @@ impl Scheduler {
         if matches!(self.phase, Phase::Gathering) {
             return self.leaves_early(now_ns, worker);
         }
+        if matches!(self.phase, Phase::Returning(_)) {
+            // Its controller knew, and this one is told once more.
+            return self.let_go(now_ns, worker);
+        }
         if !self.can_leave() || self.leaves_reserve(worker) {
             // The run is at its end: it is saved with this worker's help.
             return;
@@ -39,7 +43,7 @@ impl Scheduler {
         let world = self.workers.len();
         let member = self.workers.get(rank as usize).map(|w| w.worker);
         let why = match member {
-            _ if matches!(self.phase, Phase::Gathering) => "the run has not begun".to_string(),
+            _ if matches!(self.phase, Phase::Gathering | Phase::Returning(_)) => "the run has not begun".to_string(),
             _ if !self.can_leave() => "the run is at its end".to_string(),
             None => format!("there are {world} workers, from 0 on"),
             Some(worker) => {

@@ -8,6 +8,13 @@ pub struct WorkerId(pub u64);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     Joined(Joined),
+    /// A worker has lost its controller, and comes with its job, and with its weights if it had
+    /// any. `generation`: the highest that it was told of. What it has reported since the last
+    /// word of what is on record follows again.
+    Returned {
+        joined: Joined,
+        generation: u64,
+    },
     /// The worker has data, weights and peers, and waits for its first window.
     Ready {
         worker: WorkerId,

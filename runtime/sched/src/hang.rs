@@ -20,6 +20,7 @@ impl Scheduler {
                 self.workers.retain(|w| w.worker != worker);
                 self.out.push(Command::Warn(Warning::LeftEarly { worker, why }));
             }
+            Phase::Returning(_) => self.will_not_return(|w| w.worker == worker, None),
             Phase::Finishing => self.left(now_ns, rank, &why, false),
             Phase::Halting(_) => self.hear(now_ns, Cause::Hung { rank, worker, hang }),
             Phase::Starting | Phase::Running => {

@@ -23,6 +23,7 @@ mod fault;
 mod hang;
 mod ranks;
 mod recover;
+mod restore;
 mod rollback;
 mod run;
 mod scheduler;
@@ -37,6 +38,7 @@ pub use config::{
     Config, ConfigError, EvalNames, Recovery, Saves, SlowAnswer, Timeouts, Transport,
 };
 pub use event::{Event, Exit, Failure, Hang, Joined, StepNumbers, Times, WorkerId};
+pub use restore::{EndedBy, Facts};
 pub use rollback::{Answer, Source, Tried, Verdict};
 pub use scheduler::Scheduler;
 pub use straggle::{SlowPhase, Slowness};

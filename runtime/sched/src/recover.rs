@@ -7,6 +7,7 @@
 use crate::blame::Verdict;
 use crate::drain::Parted;
 use crate::fault::Fault;
+use crate::run::Reject;
 use crate::scheduler::{Phase, Scheduler};
 use crate::{
     Cause, Command, Event, Exit, Failure, Forming, Joined, Placement, Source, Warning, WorkerId,
@@ -205,11 +206,13 @@ impl Scheduler {
         if generation != self.generation {
             return;
         }
+        // Before the first step all begin anew, and say what they begin with.
+        let keeps = self.begun || !self.comes_back;
         let Phase::Halting(halting) = &mut self.phase else { return };
         let rank = self.places.get(&worker);
         if let Some(member) = rank.and_then(|r| self.workers.get_mut(*r as usize)) {
             member.peer_address = peer_address;
-            halting.halted.insert(worker, done);
+            halting.halted.insert(worker, done.filter(|_| keeps));
         }
     }
 
@@ -357,6 +360,10 @@ impl Scheduler {
         // Weights that have seen steps, and are gone with all who held them.
         let nothing_left = base.is_none() && self.begun && !self.at_beginning();
         if too_few || nothing_left {
+            if self.comes_back {
+                let why = "no worker that holds the weights came back".to_string();
+                return self.fail(Cause::NoWayBack { why });
+            }
             let cause = fault.map(Fault::into_cause);
             let what = "nobody holds the weights any more".to_string();
             return self.fail(cause.unwrap_or(Cause::Controller { what }));
@@ -371,8 +378,12 @@ impl Scheduler {
             self.workers.iter().zip(holders).filter(|h| h.1).map(|h| h.0.worker).collect();
         let base = base.unwrap_or(self.config.first_step);
         let world = self.workers.len() as u32;
+        let comes_back = std::mem::replace(&mut self.comes_back, false);
         if let Err(reject) = self.run.regroup(base, world, &mut self.out) {
-            return self.reject(0, reject);
+            return match reject {
+                Reject::Protocol(what) if comes_back => self.gap(what),
+                reject => self.reject(0, reject),
+            };
         }
         self.form(now_ns, base, &holders);
         if ends {
@@ -571,7 +582,7 @@ impl Scheduler {
                 let member = self.workers.iter().any(|w| w.slot == Some(*slot));
                 let known = self.explained(*slot, exit);
                 let reserve = self.reserve_lost(|w| w.slot == Some(*slot));
-                let gathering = matches!(self.phase, Phase::Gathering);
+                let gathering = matches!(self.phase, Phase::Gathering | Phase::Returning(_));
                 let stranger = known || reserve || !(member || gathering);
                 if stranger && self.open() {
                     self.replace(*slot);

@@ -100,6 +100,11 @@ impl Answers {
         self.tried.range(..=edge).next_back().map_or_else(Tried::default, |t| *t.1)
     }
 
+    /// Whether any answer was given.
+    pub fn has_answered(&self) -> bool {
+        !self.tried.is_empty() || self.back.is_some() || self.again.is_some()
+    }
+
     /// What all members are to go back to, if they are.
     pub fn back(&self) -> Option<Back> {
         self.back

@@ -1,3 +1,4 @@
+mod again;
 mod regroup;
 mod saves;
 mod tally;
@@ -59,6 +60,8 @@ pub(crate) struct Run {
     pub(crate) answers: Answers,
     /// Steps that all ranks have reported, as each saw them, until somebody takes them.
     reported: Vec<Vec<StepNumbers>>,
+    /// The controller was started again, and the workers' reports are being heard again.
+    again: bool,
 }
 
 /// Where the run ends and why.
@@ -136,6 +139,7 @@ impl Run {
             end: End::Natural,
             answers: Answers::new(&config),
             reported: Vec::new(),
+            again: false,
             config,
         }
     }

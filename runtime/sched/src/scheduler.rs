@@ -8,6 +8,7 @@ use crate::blame::Blame;
 use crate::fault::Fault;
 use crate::ranks;
 use crate::recover::{Gone, Halting, UNFIT};
+use crate::restore::Returning;
 use crate::run::{End, Reject, Run, agree};
 use crate::slow::Slow;
 use crate::{
@@ -67,10 +68,12 @@ pub struct Scheduler {
     pub(crate) gone_ns: Vec<Option<u64>>,
     pub(crate) run: Run,
     /// When the first interrupt came.
-    interrupted_ns: Option<u64>,
+    pub(crate) interrupted_ns: Option<u64>,
     pub(crate) slow: Slow,
     /// Why the run was asked to end, if that is a failure.
     pub(crate) stop_for: Option<Cause>,
+    /// The controller was started again, and its workers have not gone on yet.
+    pub(crate) comes_back: bool,
     pub(crate) out: Vec<Command>,
 }
 
@@ -78,6 +81,8 @@ pub struct Scheduler {
 pub(crate) enum Phase {
     /// Waiting for workers.
     Gathering,
+    /// Waiting for those of a controller that is gone.
+    Returning(Returning),
     /// Workers open data, set weights, connect to each other.
     Starting,
     Running,
@@ -123,6 +128,7 @@ impl Scheduler {
             interrupted_ns: None,
             slow: Slow::new(&config.slow),
             stop_for: None,
+            comes_back: false,
             out: Vec::new(),
             config,
         })
@@ -145,6 +151,7 @@ impl Scheduler {
         }
         let done = self.run.done();
         self.take(now_ns, event);
+        self.check_return(now_ns);
         self.check_halting(now_ns);
         self.check_slow(now_ns);
         self.check_leaving(now_ns);
@@ -174,11 +181,12 @@ impl Scheduler {
         if !matches!(event, Event::Tick) {
             self.heard_ns = now_ns;
         }
-        if self.is_fenced(&event) || self.about_strangers(&event) {
+        if self.is_fenced(&event) || self.hear_again(&event) || self.about_strangers(&event) {
             return;
         }
         match event {
             Event::Joined(joined) => self.joined(now_ns, joined),
+            Event::Returned { joined, generation } => self.returned(now_ns, joined, generation),
             Event::Halted { worker, generation, done, peer_address } => {
                 self.halted(worker, generation, done, peer_address);
             }
@@ -210,7 +218,7 @@ impl Scheduler {
     }
 
     fn rank(&self, worker: WorkerId) -> Option<u32> {
-        if matches!(self.phase, Phase::Gathering) {
+        if matches!(self.phase, Phase::Gathering | Phase::Returning(_)) {
             return None;
         }
         self.places.get(&worker).copied()

@@ -22,6 +22,20 @@ pub struct Hello {
     pub slot: Option<u32>,
     /// The process's descriptor of its page of signs of life.
     pub pulse: Option<u32>,
+    /// For one whose controller is gone: what it brings. Its reports that were not said to be kept
+    /// follow at once.
+    pub back: Option<Back>,
+}
+
+/// A worker that has lost its controller comes to one that was started again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Back {
+    /// Number of the last controller that it worked for; 0 before its first `Start`.
+    pub incarnation: u64,
+    /// Name of the run in its `Start`; None if it has had none.
+    pub run: Option<String>,
+    /// The highest generation that it was told of.
+    pub generation: u64,
 }
 
 /// What the controller says to a worker.
@@ -50,6 +64,16 @@ pub enum ToWorker {
     Release,
     /// Leave the update of this step out, whose numbers were reported as not finite, and go on.
     Skip { step: u64 },
+    /// The answer to a `Hello` with `back`: this controller goes on with the run.
+    Adopted(Adopted),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, SchemaWrite, SchemaRead)]
+pub struct Adopted {
+    /// Counts the controllers of a run, from 1.
+    pub incarnation: u64,
+    /// A file that ends when the controller does, for a process of the same machine.
+    pub lifeline: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, SchemaWrite, SchemaRead)]
@@ -62,6 +86,8 @@ pub struct Start {
     pub first_step: u64,
     /// Record spans of these steps for the trace.
     pub trace: Vec<u64>,
+    /// Counts the controllers of a run, from 1: one that is killed may be started again.
+    pub incarnation: u64,
     pub form: Form,
 }
 
@@ -125,6 +151,8 @@ pub enum Links {
 pub struct Window {
     pub until: u64,
     pub due: Vec<Due>,
+    /// Steps below this one are on record for good: no controller will ask for their reports again.
+    pub kept: u64,
 }
 
 /// Something to do when `step` steps are done, before step number `step` begins.

@@ -14,6 +14,7 @@ fn hello() -> FromWorker {
         job: None,
         slot: Some(3),
         pulse: Some(5),
+        back: Some(Back { incarnation: 1, run: Some("r".into()), generation: 2 }),
     })
 }
 

@@ -1,11 +1,12 @@
 //! The thread that reads the control link, and what it has read.
 
 use crate::WorkerError;
+use crate::again::Again;
 use crate::leave::Leave;
-use crate::link::{ControlLink, Outlet, Received};
+use crate::link::{ControlLink, Outlet, Received, Way};
 use crate::protocol::{End, Halting, Next, Order, Protocol, Trouble};
 use monarch_collective::Stop;
-use monarch_wire::{Form, FromWorker, Start, ToWorker};
+use monarch_wire::{Back, Form, FromWorker, Hello, Start, ToWorker};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,12 +30,28 @@ struct State {
     protocol: Protocol<Box<Start>>,
     /// Ends the waits of the generation at hand.
     stop: Stop,
-    /// `Hello` is sent.
-    introduced: bool,
     /// Set when the run ends early: also what would outlive a generation is dropped.
     end: Stop,
     /// The run is over: the reader may leave.
     over: bool,
+    /// What this worker said of itself.
+    hello: Option<Hello>,
+    /// What a controller that was started again must know.
+    back: Back,
+}
+
+/// What is brought to another controller follows from what this one says.
+fn note(back: &mut Back, message: &ToWorker) {
+    match message {
+        ToWorker::Start(start) => {
+            back.run = Some(start.run.clone());
+            back.incarnation = start.incarnation;
+            back.generation = back.generation.max(start.form.generation);
+        }
+        ToWorker::Halt { generation } => back.generation = back.generation.max(*generation),
+        ToWorker::Adopted(adopted) => back.incarnation = adopted.incarnation,
+        _ => {}
+    }
 }
 
 impl Orders {
@@ -43,8 +60,11 @@ impl Orders {
         link: ControlLink,
         grace: Option<Duration>,
         leave: Leave,
+        way: Option<Box<dyn Way>>,
     ) -> Result<(Orders, Outlet, JoinHandle<()>), WorkerError> {
-        let (outlet, mut receive) = link.split();
+        let keeps = way.as_ref().is_some_and(|way| !way.patience().is_zero());
+        let (outlet, mut receive) = link.split(keeps);
+        let mut again = Again::new(way);
         let shared = Arc::new(Shared { state: Mutex::default(), came: Condvar::new() });
         let orders = Orders { shared };
         let (reader, pongs) = (orders.clone(), outlet.clone());
@@ -54,10 +74,27 @@ impl Orders {
                 if leave.take_wish(reader.is_introduced()) {
                     pongs.send(FromWorker::Leaving);
                 }
-                match receive(SLICE) {
-                    Received::Nothing => {}
-                    Received::Message(message) => reader.take(*message, &pongs),
-                    Received::Closed(why) => reader.end(End::Closed(why)),
+                let ended = match receive(SLICE) {
+                    Received::Nothing => again.check(),
+                    Received::Message(message) => {
+                        let ended = again.hear(&message);
+                        reader.take(*message, &pongs);
+                        ended
+                    }
+                    Received::Closed(why) => Err(End::Closed(why)),
+                    Received::Gone(why) => again.lost(why),
+                };
+                let found = match ended {
+                    Ok(None) => continue,
+                    Ok(Some(why)) => again.look(why, &reader, &pongs),
+                    Err(end) => Err(end),
+                };
+                match found {
+                    Ok(next) => {
+                        crate::link::drop_aside(std::mem::replace(&mut receive, next));
+                        leave.untold();
+                    }
+                    Err(end) => reader.end(end),
                 }
             }
             drop((receive, pongs));
@@ -69,17 +106,13 @@ impl Orders {
         Ok((orders, outlet, thread))
     }
 
-    /// From now on the controller knows who this is.
-    pub(crate) fn introduced(&self) {
-        self.lock().introduced = true;
-    }
-
+    /// The controller knows who this is.
     fn is_introduced(&self) -> bool {
-        self.lock().introduced
+        self.lock().hello.is_some()
     }
 
     /// Until the run is over, or told to end. A failure of our own must be told first.
-    fn listens(&self) -> bool {
+    pub(crate) fn listens(&self) -> bool {
         let state = self.lock();
         !state.over && state.protocol.end().is_none()
     }
@@ -100,8 +133,15 @@ impl Orders {
         if let ToWorker::Ping(number) = message {
             return outlet.send(FromWorker::Pong(number));
         }
+        match &message {
+            ToWorker::Form(form) => outlet.take_back(form.base),
+            ToWorker::Window(window) => outlet.forget(window.kept),
+            _ => {}
+        }
+        note(&mut self.lock().back, &message);
         self.change(|protocol| match message {
-            ToWorker::Ping(_) => {}
+            // Heard already.
+            ToWorker::Ping(_) | ToWorker::Adopted(_) => {}
             ToWorker::Refused { why } => protocol.close(End::Refused(why)),
             ToWorker::Abort { why } => protocol.close(End::Aborted(why)),
             ToWorker::Start(start) => protocol.begin(Box::new(start)),
@@ -130,6 +170,19 @@ impl Orders {
         }
         drop(state);
         self.shared.came.notify_all();
+    }
+
+    /// Says who this worker is.
+    pub(crate) fn introduce(&self, hello: Hello, outlet: &Outlet) {
+        self.lock().hello = Some(hello.clone());
+        outlet.send(FromWorker::Hello(hello));
+    }
+
+    /// The same to another controller, with what this worker brings; None before the first time.
+    pub(crate) fn back(&self) -> Option<Hello> {
+        let state = self.lock();
+        let hello = state.hello.clone()?;
+        Some(Hello { back: Some(state.back.clone()), ..hello })
     }
 
     /// Lets the reader leave; the link is dropped with it.

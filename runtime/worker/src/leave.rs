@@ -17,6 +17,11 @@ impl Leave {
         let _ = self.0.compare_exchange(NO, ASKED, Ordering::AcqRel, Ordering::Acquire);
     }
 
+    /// The one that was told is gone: another one is told again.
+    pub(crate) fn untold(&self) {
+        let _ = self.0.compare_exchange(TOLD, ASKED, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     /// Whether the controller is to be told now; true once.
     pub(crate) fn take_wish(&self, can_tell: bool) -> bool {
         can_tell

@@ -5,7 +5,7 @@ use crate::comm::Comm;
 use crate::control::Orders;
 use crate::crew::Crew;
 use crate::leave::Leave;
-use crate::link::{ControlLink, Outlet};
+use crate::link::{ControlLink, Outlet, Way};
 use crate::peers::{Listening, PeerSettings};
 use crate::protocol::{Next, Order};
 use crate::save::Saver;
@@ -52,7 +52,20 @@ pub enum Parting {
 /// # Errors
 /// Why the run ended early; the controller has been told, if it can be.
 pub fn run(link: ControlLink, config: Config) -> Result<Parting, WorkerError> {
-    let (orders, outlet, reader) = Orders::listen(link, config.grace, config.leave.clone())?;
+    run_again(link, config, None)
+}
+
+/// The same for a worker that may outlive its controller: by `way` it finds one that was started
+/// again. Weights, optimizer and reports stay here meanwhile, and the window at hand is finished.
+///
+/// # Errors
+/// Those of [`run`]; also that no controller came in time.
+pub fn run_again(
+    link: ControlLink,
+    config: Config,
+    way: Option<Box<dyn Way>>,
+) -> Result<Parting, WorkerError> {
+    let (orders, outlet, reader) = Orders::listen(link, config.grace, config.leave.clone(), way)?;
     let pulse = crate::pulse::show(&config, &outlet);
     let shown = pulse.as_ref().map(|p| p.join(Role::Main));
     let result = match drive(&orders, &outlet, config, pulse.as_ref().map(Pulse::fd)) {
@@ -83,8 +96,7 @@ fn drive(
         |patience| config.peers.as_ref().map(|p| Listening::start(p, patience)).transpose();
     let mut listening = listen(Duration::ZERO).map_err(tell)?;
     let address = listening.as_ref().map_or_else(String::new, |l| l.address.clone());
-    outlet.send(FromWorker::Hello(hello(&config, address, pulse)));
-    orders.introduced();
+    orders.introduce(hello(&config, address, pulse), outlet);
     let (job, mut form) = orders.start().and_then(|start| Job::open(*start)).map_err(tell)?;
     let (mut held, mut kit) = (None, Kit::default());
     loop {
@@ -286,5 +298,6 @@ fn hello(config: &Config, peer_address: String, pulse: Option<u32>) -> Hello {
         job: config.job,
         slot: config.slot,
         pulse,
+        back: None,
     }
 }

@@ -80,7 +80,7 @@ impl Kit {
 
 impl Job {
     pub(crate) fn open(start: Start) -> Result<(Job, Form), WorkerError> {
-        let Start { plan, resume, first_step, trace, form, run: _ } = start;
+        let Start { plan, resume, first_step, trace, form, run: _, incarnation: _ } = start;
         let plan = Arc::new(plan);
         let hash = monarch_wire::job_hash(&plan);
         let hash = hash.map_err(|e| WorkerError::setup("read the plan", e))?;

@@ -46,7 +46,8 @@ fn form(rank: u32, world: u32, links: &Links, holders: &[bool]) -> Form {
 
 fn start(plan: &Plan, form: Form) -> ToWorker {
     let (run, resume) = ("test".to_string(), None);
-    ToWorker::Start(Start { plan: plan.clone(), run, resume, first_step: 0, trace: vec![], form })
+    let (plan, trace) = (plan.clone(), vec![]);
+    ToWorker::Start(Start { plan, run, resume, first_step: 0, trace, incarnation: 1, form })
 }
 
 /// Runs to the end; the fingerprint there.

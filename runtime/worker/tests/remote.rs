@@ -65,6 +65,7 @@ fn a_run_over_quic() {
         resume: None,
         first_step: 0,
         trace: vec![],
+        incarnation: 1,
         form: Form {
             generation: 0,
             rank: 0,

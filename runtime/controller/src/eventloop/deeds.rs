@@ -4,6 +4,7 @@ use super::*;
 
 impl EventLoop<'_> {
     pub(super) fn obey(&mut self, command: Command) {
+        self.mark(&command);
         match command {
             Command::Refuse { worker, why } => self.refuse(worker, &why),
             Command::Start { placements, deal, links } => {
@@ -22,6 +23,7 @@ impl EventLoop<'_> {
                 self.form(forming);
             }
             Command::Formed { generation, step, world, waited_ns } => {
+                self.going_on(step, world);
                 let seconds = waited_ns as f64 * 1e-9;
                 self.emit(RunEvent::Regrouped { generation, step, workers: world, seconds });
             }
@@ -132,7 +134,7 @@ impl EventLoop<'_> {
             };
             list.push(monarch_wire::Due { step, what });
         }
-        let window = ToWorker::Window(Window { until, due: list });
+        let window = ToWorker::Window(Window { until, due: list, kept: self.kept() });
         self.tell_all(&self.ranks.clone(), &window);
     }
 

@@ -75,8 +75,12 @@ impl EventLoop<'_> {
                 Event::Halted { worker, generation, done, peer_address }
             }
             FromWorker::Step(report) => {
-                let Some(rank) = rank else { return };
-                Event::Step { worker, numbers: self.merge.add(rank, report) }
+                let numbers = match rank {
+                    Some(rank) => self.merge.add(rank, report),
+                    None if self.waits_for_return() => self.merge.add_again(report),
+                    None => return,
+                };
+                Event::Step { worker, numbers }
             }
             FromWorker::Evaluated(r) => Event::Evaluated {
                 worker,
@@ -113,10 +117,19 @@ impl EventLoop<'_> {
             return self.feed(Event::Failed { worker, failure: breach("it said hello twice") });
         }
         info.hello = Some(hello.clone());
+        let back = hello.back.clone();
+        if let Some(back) = &back {
+            if !self.adopt(worker, &hello, back) {
+                return;
+            }
+            if let Some(info) = self.workers.get_mut(&worker) {
+                info.started = back.run.is_some();
+            }
+        }
         self.pulses.joined(worker, &hello);
         let objection = words::objection(&hello, &self.config.job_hash);
         let host = hello.host.clone();
-        self.feed(Event::Joined(Joined {
+        let joined = Joined {
             worker,
             host: hello.host,
             shm_domain: hello.shm_domain,
@@ -124,7 +137,11 @@ impl EventLoop<'_> {
             peer_address: hello.peer_address,
             slot: hello.slot,
             objection,
-        }));
+        };
+        self.feed(match back.filter(|back| back.run.is_some()) {
+            Some(back) => Event::Returned { joined, generation: back.generation },
+            None => Event::Joined(joined),
+        });
         if self.workers.get(&worker).is_some_and(|w| !w.is_gone) {
             let here = |w: &&WorkerInfo| w.hello.is_some() && !w.is_gone;
             let joined = self.workers.values().filter(here).count() as u32;

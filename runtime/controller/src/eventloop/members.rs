@@ -38,6 +38,7 @@ impl EventLoop<'_> {
             };
             self.place(place, form);
         }
+        self.note_workers();
     }
 
     fn place(&mut self, place: &Placement, form: Form) {
@@ -54,6 +55,7 @@ impl EventLoop<'_> {
                 resume: resume.map(|r| r.directory.display().to_string()),
                 first_step: self.config.first_step(),
                 trace: self.config.trace_steps.clone(),
+                incarnation: self.config.incarnation(),
                 form,
             })
         };
@@ -117,6 +119,7 @@ impl EventLoop<'_> {
             let exit = Exit { text, by_signal: false, clean: false };
             self.later.push_back(Event::Exited { slot, exit });
         }
+        self.note_workers();
     }
 
     /// Ends a worker that does not answer: should it wake up, it finds nobody.

@@ -127,6 +127,7 @@ pub fn hello(slot: Option<u32>, job: [u8; 32], trick: &Trick) -> Hello {
         job: Some(if *trick == Trick::OtherJob { [9; 32] } else { job }),
         slot,
         pulse: None,
+        back: None,
     }
 }
 

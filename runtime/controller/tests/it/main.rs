@@ -28,6 +28,7 @@ fn config(dir: &Path, plan: monarch_graph::Plan, workers: u32) -> RunConfig {
         grace_ns: 3_000 * MS,
         settle_ns: 400 * MS,
         halt_ns: 3_000 * MS,
+        return_ns: 3_000 * MS,
     };
     config.recovery.least = 0;
     config

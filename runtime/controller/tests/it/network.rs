@@ -71,7 +71,10 @@ fn live(
             }
             ToWorker::Refused { why } => return why,
             ToWorker::Abort { why } => return why,
-            ToWorker::Halt { .. } | ToWorker::Form(_) | ToWorker::Release => {
+            ToWorker::Halt { .. }
+            | ToWorker::Form(_)
+            | ToWorker::Release
+            | ToWorker::Adopted(_) => {
                 return "its members change".into();
             }
         }

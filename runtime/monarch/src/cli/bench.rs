@@ -211,7 +211,7 @@ fn idle_memory(figures: &mut Figures, scratch: &Scratch, empty: &Path) -> Result
     };
     let (_handle, inbox) = control();
     // It ends with "too few workers", as it must.
-    let _ = monarch_controller::run(&config, &mut Processes { count: 2 }, &mut observer, inbox);
+    let _ = monarch_controller::run(&config, &mut Processes::hasty(2), &mut observer, inbox);
     figures.add("memory of an idle worker", "MiB", &mut sizes)
 }
 
@@ -233,7 +233,7 @@ fn round_trips(
     workers: u32,
 ) -> Result<(), Failure> {
     let config = config(scratch, plain(empty)?, workers)?;
-    let measured = measure(config, &mut Processes { count: workers }, PINGS)
+    let measured = measure(config, &mut Processes::hasty(workers), PINGS)
         .map_err(|e| Failure::run(e.message))?;
     let mut trips: Vec<f64> = measured.round_trips_ns.iter().map(|ns| *ns as f64 * 1e-3).collect();
     figures.add("round trip, controller to worker", "us", &mut trips)
@@ -266,7 +266,7 @@ fn steps_of(
     let (_handle, inbox) = control();
     let start = Instant::now();
     let summary =
-        monarch_controller::run(&config, &mut Processes { count: workers }, &mut observer, inbox)
+        monarch_controller::run(&config, &mut Processes::hasty(workers), &mut observer, inbox)
             .map_err(|e| Failure::run(e.message))?;
     let whole = start.elapsed();
     figures.add(&format!("step of `{name}`, {workers} workers"), "ms", &mut times)?;

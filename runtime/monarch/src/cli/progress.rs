@@ -145,6 +145,14 @@ impl Observer for Progress {
                 let ms = seconds * 1e3;
                 self.say(&format!("{workers} workers go on with step {step} ({ms:.0} ms)"));
             }
+            RunEvent::Restarted { step, steps, workers, seconds, .. } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_length(*steps);
+                    bar.set_position(*step);
+                }
+                let ms = seconds * 1e3;
+                self.say(&format!("{workers} workers are back at step {step} ({ms:.0} ms)"));
+            }
             RunEvent::Finished(_) => self.clear(),
             RunEvent::Listening { .. } | RunEvent::Joined { .. } | RunEvent::CheckpointSaved(_) => {
             }

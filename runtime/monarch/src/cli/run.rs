@@ -6,18 +6,20 @@ use super::{Failure, args, out, program, signals, text};
 use clap::{ArgMatches, Command};
 use monarch::front::{Findings, Job};
 use monarch::launch::Processes;
-use monarch::resume;
+use monarch::resume::{self, Killed};
 use monarch::run_id::{self, Claim};
 use monarch::saved::{self, SavedPlan};
 use monarch_check::ParamHelp;
 use monarch_check::hir::Key;
 use monarch_controller::{
-    Network, Observer, PATIENCE_AFAR, PATIENCE_HERE, Resume, RunConfig, RunEvent, Summary,
-    Transport, Why, control,
+    Journaled, Network, Observer, PATIENCE_AFAR, PATIENCE_HERE, Resume, RunConfig, RunEvent,
+    Summary, Transport, Why, control,
 };
+use monarch_graph::Plan;
 use monarch_net::ClusterKey;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub const VERB: Verb = Verb {
     name: "run",
@@ -65,10 +67,26 @@ fn options(command: Command) -> Command {
                 .hide(true),
         )
         .arg(args::text("plan", "FILE", "Only if this is still the plan that was saved there"))
+        .arg(
+            args::text(
+                "patience",
+                "TIME",
+                "How long workers wait for a killed controller to be started again [default: 10s]",
+            )
+            .value_parser(super::worker::patience),
+        )
+        .arg(
+            args::flag("from-checkpoint", "Never wait for the workers of a killed controller")
+                .requires("resume"),
+        )
+        .arg(args::flag("supervise", "Start the controller again when it is killed"))
         .arg(args::flag("quiet", "No progress, only the summary"))
 }
 
 fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
+    if matches.get_flag("supervise") {
+        return super::supervise::supervise(matches, params);
+    }
     let json = matches.get_flag("json");
     if json {
         out::json_head("run")?;
@@ -82,16 +100,29 @@ fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
         job.plan.overlap = false;
     }
     let here = program::local_workers(matches, &job.program);
-    let (config, _claim) = config(matches, job, here)?;
+    let (mut config, _claim) = config(matches, job, here)?;
     if let Some(text) = idle_threads(config.threads, config.plan.shards, config.workers) {
         eprint_line(&format!("warning: {text}"));
     }
     let (handle, inbox) = control();
     let unheard = |e| Failure::run(format!("cannot listen to signals: {e}"));
-    signals::listen(handle).map_err(unheard)?;
+    let ears = signals::Ears::open().map_err(unheard)?;
+    ears.turn_to(Some(handle));
     let mut screen = Screen { progress: Progress::new(matches.get_flag("quiet") || json), json };
-    let result =
-        monarch_controller::run(&config, &mut Processes { count: here }, &mut screen, inbox);
+    let mut launcher = Processes { count: here, patience: patience(matches) };
+    let mut result = monarch_controller::run(&config, &mut launcher, &mut screen, inbox);
+    if let Err(error) = result.as_ref()
+        && error.only_checkpoint
+    {
+        let what = &error.message;
+        screen.progress.clear();
+        let text = format!("warning: {what}\n  going on from the last checkpoint");
+        eprint_line(&text);
+        goes_back(&mut config)?;
+        let (handle, inbox) = control();
+        ears.turn_to(Some(handle));
+        result = monarch_controller::run(&config, &mut launcher, &mut screen, inbox);
+    }
     screen.progress.clear();
     match result {
         Ok(_) if json => Ok(()),
@@ -103,6 +134,11 @@ fn run(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
             Err(Failure { code: error.code, message: error.message + hint })
         }
     }
+}
+
+/// How long workers of this machine wait for a controller that was killed.
+fn patience(matches: &ArgMatches) -> Duration {
+    matches.get_one::<Duration>("patience").copied().unwrap_or(super::worker::PATIENCE)
 }
 
 /// Holds the job against a saved plan.
@@ -127,23 +163,95 @@ fn same_plan(job: &Job, path: &Path, json: bool) -> Result<(), Failure> {
 }
 
 /// Name and directory of a run.
+#[derive(Default)]
 struct Target {
     id: String,
     run_dir: PathBuf,
     resume: Option<Resume>,
+    /// Of the controller that was killed.
+    restore: Option<Journaled>,
+    /// It left no checkpoint: the run begins once more, in the same directory.
+    anew: bool,
     claim: Claim,
+}
+
+/// A run whose controller was killed: with its workers, or from what they leave on disk.
+fn after_a_kill(job: &Job, killed: Killed) -> Result<Target, Failure> {
+    let Killed { run_dir, journaled, mut waiting } = killed;
+    if journaled.facts.answered {
+        // What followed from a step that was not finite is in the checkpoints.
+        waiting = 0;
+    }
+    let Journaled { head, facts, .. } = &journaled;
+    let id = head.run_id.clone();
+    let step = facts.recorded;
+    let mut target = Target { id, run_dir, ..Target::default() };
+    if facts.begun && waiting > 0 {
+        let (s, them) = if waiting == 1 { ("s", "it") } else { ("", "them") };
+        let workers = if waiting == 1 { "worker" } else { "workers" };
+        eprint_line(&format!(
+            "the controller of this run was killed at step {step}; {waiting} {workers} wait{s}: \
+             going on with {them}"
+        ));
+    }
+    if !facts.begun || waiting > 0 {
+        target.resume = head.resume.clone().map(|(directory, step)| {
+            let metrics = Default::default();
+            Resume { directory, step, metrics }
+        });
+        target.restore = Some(journaled);
+        return Ok(target);
+    }
+    eprint_line(&format!(
+        "the controller of this run was killed at step {step}, and its workers are not waited for"
+    ));
+    (target.resume, target.anew) = from_disk(&job.plan, &target.run_dir)?;
+    Ok(target)
+}
+
+/// The last whole checkpoint, or that the run begins once more.
+fn from_disk(plan: &Plan, run_dir: &Path) -> Result<(Option<Resume>, bool), Failure> {
+    let found = resume::last_checkpoint(plan, run_dir).map_err(resume_failure)?;
+    match found {
+        Some(found) => {
+            warn_of(&found.remarks);
+            Ok((Some(found.resume), false))
+        }
+        None => {
+            eprint_line("it had saved no checkpoint: it begins once more");
+            Ok((None, true))
+        }
+    }
+}
+
+/// The workers that were waited for could not go on.
+fn goes_back(config: &mut RunConfig) -> Result<(), Failure> {
+    config.restore = None;
+    (config.resume, config.anew) = from_disk(&config.plan, &config.run_dir)?;
+    Ok(())
+}
+
+fn resume_failure(error: resume::ResumeError) -> Failure {
+    Failure { code: resume_code(&error), message: error.to_string() }
+}
+
+fn warn_of(remarks: &[String]) {
+    remarks.iter().for_each(|remark| eprint_line(&format!("warning: {remark}")));
 }
 
 /// A new run, or one to go on with.
 fn target(matches: &ArgMatches, job: &Job) -> Result<Target, Failure> {
     if let Some(wanted) = text(matches, "resume") {
-        let found = resume::find(&job.plan, &job.runs(), wanted)
-            .map_err(|e| Failure { code: resume_code(&e), message: e.to_string() })?;
-        for remark in &found.remarks {
-            eprint_line(&format!("warning: {remark}"));
+        if !matches.get_flag("from-checkpoint")
+            && let Some(killed) =
+                resume::killed(&job.plan, &job.hash, &job.runs(), wanted).map_err(resume_failure)?
+        {
+            return after_a_kill(job, killed);
         }
+        let found = resume::find(&job.plan, &job.runs(), wanted).map_err(resume_failure)?;
+        warn_of(&found.remarks);
         let (id, run_dir, resume) = (found.run_id, found.run_dir, Some(found.resume));
-        return Ok(Target { id, run_dir, resume, claim: Claim::default() });
+        return Ok(Target { id, run_dir, resume, ..Target::default() });
     }
     let (id, claim) = match text(matches, "run-id") {
         Some(id) if !run_id::is_valid(id) => {
@@ -164,7 +272,7 @@ fn target(matches: &ArgMatches, job: &Job) -> Result<Target, Failure> {
             format!("the run {shown} exists already; go on with it by `--resume`, or {other}");
         return Err(Failure::wrong(why));
     }
-    Ok(Target { id, run_dir, resume: None, claim })
+    Ok(Target { id, run_dir, claim, ..Target::default() })
 }
 
 fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<(RunConfig, Claim), Failure> {
@@ -175,14 +283,28 @@ fn config(matches: &ArgMatches, job: Job, here: u32) -> Result<(RunConfig, Claim
     };
     let threads = program::threads(matches, job.cluster());
     let network = network(matches, &job)?;
-    let Target { id, run_dir, resume, claim } = target(matches, &job)?;
+    let Target { id, run_dir, resume, restore, anew, claim } = target(matches, &job)?;
     let mut config = job.run_config(id, run_dir, workers);
-    config.network = Some(network);
+    config.network = Some(match &restore {
+        Some(journaled) => as_before(network, journaled),
+        None => network,
+    });
+    (config.journal, config.restore, config.anew) = (true, restore, anew);
     config.threads = threads;
     config.transport = transport(matches);
     config.trace_steps = trace_steps;
     config.resume = resume;
     Ok((config, claim))
+}
+
+/// Where the workers of a controller that was killed look for the next one.
+fn as_before(network: Network, journaled: &Journaled) -> Network {
+    let head = &journaled.head;
+    Network {
+        listen: head.address.map_or(network.listen, |a| a.to_string()),
+        key: head.key.clone().unwrap_or(network.key),
+        patience: network.patience,
+    }
 }
 
 /// `--transport`
@@ -210,7 +332,7 @@ fn traced(range: &str, steps: u64) -> Result<Vec<u64>, Failure> {
 /// A job that has changed is a wrong program; a run that is not there is a failed one.
 fn resume_code(error: &resume::ResumeError) -> u8 {
     match error {
-        resume::ResumeError::Differs { .. } => 2,
+        resume::ResumeError::Differs { .. } | resume::ResumeError::OtherProgram { .. } => 2,
         _ => 1,
     }
 }
@@ -336,6 +458,13 @@ fn event_json(event: &RunEvent) -> Value {
             "event": "regrouped", "generation": generation, "step": step, "workers": workers,
             "seconds": seconds,
         }),
+        RunEvent::Restarted { run_id, run_dir, incarnation, step, steps, workers, seconds } => {
+            json!({
+                "event": "restarted", "run": run_id, "directory": run_dir.display().to_string(),
+                "incarnation": incarnation, "step": step, "steps": steps, "workers": workers,
+                "seconds": seconds,
+            })
+        }
         RunEvent::Finished(s) => summary_json(s),
         RunEvent::Joined { host, joined, world } => {
             json!({ "event": "joined", "host": host, "joined": joined, "world": world })

@@ -18,24 +18,6 @@ pub fn survive_limits() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// From now on the first signal saves and stops, and the second stops now. That it is saving, and
-/// up to which step, says the run: it knows whether there is anything to save.
-pub fn listen(handle: ControlHandle) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let mut strokes = Strokes::default();
-        for signal in signals.forever() {
-            match strokes.take(signal, Instant::now()) {
-                Stroke::First => {}
-                Stroke::Again => super::progress::eprint_line("stopping now"),
-                Stroke::Echo => continue,
-            }
-            handle.send(ControlRequest::Interrupt);
-        }
-    })?;
-    Ok(())
-}
-
 /// How long a worker that was told to end waits for its release: longer than a controller takes
 /// to save.
 const RELEASE: Duration = Duration::from_secs(40);
@@ -68,7 +50,9 @@ pub fn leave(leave: Leave) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Signals for runs one after another: each goes to the run at hand.
+/// Signals for runs one after another: each goes to the run at hand. The first saves and stops, and
+/// the second stops now. That it is saving, and up to which step, says the run: it knows whether
+/// there is anything to save.
 pub struct Ears(Arc<Mutex<Heard>>);
 
 #[derive(Default)]

@@ -306,7 +306,7 @@ impl Work<'_> {
         let mut screen = Screen { progress: Progress::new(quiet) };
         let (handle, inbox) = control();
         ears.turn_to(Some(handle));
-        let launcher = &mut Processes { count: here };
+        let launcher = &mut Processes::hasty(here);
         let result = monarch_controller::run(&config, launcher, &mut screen, inbox);
         ears.turn_to(None);
         screen.progress.clear();

@@ -1,5 +1,6 @@
 //! `monarch worker --join HOST:PORT`: works for a controller.
 
+use super::lifeline::{Lifeline, wake_on_end};
 use super::progress::eprint_line;
 use super::verbs::{Group, Takes, Verb};
 use super::{Failure, args, out, signals, text};
@@ -12,7 +13,6 @@ use monarch_plan::Facts;
 use monarch_worker::{Config, Leave, Parting, PeerSettings};
 use std::io::{BufRead, Read};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a worker that was started here tries to reach its controller, which is there.
@@ -22,8 +22,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_millis(1500);
 /// The longest that `--wait` allows.
 const WAIT_MOST: Duration = Duration::from_secs(7 * 24 * 3600);
-/// A worker that has lost its controller ends at the latest after this.
+/// A worker that is told to leave, or has waited long enough, ends at the latest after this.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long a worker waits for its controller to be started again.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub const VERB: Verb = Verb {
     name: "worker",
@@ -39,7 +41,7 @@ pub const VERB: Verb = Verb {
 };
 
 fn options(command: Command) -> Command {
-    let started_here = |name| Arg::new(name).long(name).hide(true).value_parser(value_parser!(u32));
+    let slot = Arg::new("slot").long("slot").hide(true).value_parser(value_parser!(u32));
     command
         .mut_arg("program", |a| a.help("Insist on this program being the job"))
         .arg(args::text("join", "HOST:PORT", "The controller's address").required(true))
@@ -58,15 +60,22 @@ fn options(command: Command) -> Command {
             args::text("wait", "TIME", "How long the controller may take to appear, as 30s or 5m")
                 .value_parser(waiting),
         )
-        .arg(started_here("slot").requires("parent"))
-        .arg(started_here("parent"))
+        .arg(
+            args::text(
+                "patience",
+                "TIME",
+                "How long to wait for a killed controller to be started again [default: 10s]",
+            )
+            .value_parser(patience),
+        )
+        .arg(slot)
 }
 
 fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     let address = text(matches, "join").unwrap_or_default();
     let slot = matches.get_one::<u32>("slot").copied();
     let (key, job) = match slot {
-        Some(_) => from_parent(matches.get_one::<u32>("parent").copied())?,
+        Some(_) => from_parent()?,
         None => (key_file(matches)?, job(matches, params)?),
     };
     let asked = matches.get_one::<Duration>("wait").copied();
@@ -85,14 +94,19 @@ fn worker(matches: &ArgMatches, params: &[ParamHelp]) -> Result<(), Failure> {
     // One that was started here notices its controller's death by other signs.
     let idle_timeout = if slot.is_some() { PATIENCE_HERE } else { PATIENCE_AFAR };
     let options = Options { idle_timeout, ..Options::default() };
-    let link = monarch_worker::connect(address, &identity, &options, limit).map_err(unreachable)?;
-    CONNECTED.store(true, Ordering::Release);
+    let mut way = Lifeline::new(address, identity, options);
+    way.patience = matches.get_one::<Duration>("patience").copied().unwrap_or(PATIENCE);
+    (way.grace, way.is_guest) = (GRACE, slot.is_none());
+    if slot.is_some() {
+        watch_parent(way.is_connected(), way.ended())?;
+    }
+    let link = way.first(limit).map_err(unreachable)?;
     let leave = Leave::default();
     let unheard = |e| Failure::run(format!("cannot listen to signals: {e}"));
     // Until here nobody counts on this worker, and a signal ends it as it ends any process.
     signals::leave(leave.clone()).map_err(unheard)?;
     let config = Config { slot, job, peers: Some(peers), grace: Some(GRACE), leave };
-    match monarch_worker::run(link, config) {
+    match monarch_worker::run_again(link, config, Some(Box::new(way))) {
         Ok(Parting::Finished) => Ok(()),
         Ok(Parting::Released) => {
             eprint_line("this worker has left the run; the others go on without it");
@@ -109,44 +123,40 @@ fn unreachable(error: ConnectError) -> Failure {
 /// The key, and the hash of the job that this worker insists on.
 type Secrets = (ClusterKey, Option<[u8; 32]>);
 
-/// A worker that a controller started reads its secrets from standard input, and ends with it.
-fn from_parent(parent: Option<u32>) -> Result<Secrets, Failure> {
-    leave_with(parent);
-    let mut line = String::new();
+/// A worker that a controller started reads its secrets from standard input.
+fn from_parent() -> Result<Secrets, Failure> {
+    let none =
+        |e: &dyn std::fmt::Display| Failure::run(format!("no key came from the controller: {e}"));
     let mut input = std::io::stdin().lock();
-    let read = input.by_ref().take(4_096).read_line(&mut line);
-    read.map_err(|e| Failure::run(format!("no key came from the controller: {e}")))?;
+    // Should this process be stopped by then, it must go on to see that its controller is gone.
+    wake_on_end(&input).map_err(|e| none(&e))?;
+    let mut line = String::new();
+    input.by_ref().take(4_096).read_line(&mut line).map_err(|e| none(&e))?;
     let mut words = line.split_whitespace();
-    let key = ClusterKey::parse(words.next().unwrap_or_default());
-    let key = key.map_err(|e| Failure::run(format!("no key came from the controller: {e}")))?;
-    let job = words.next().and_then(parse_hash);
-    drop(input);
-    let watch = std::thread::Builder::new().name("parent".into()).stack_size(64 << 10);
-    watch.spawn(watch_input).map_err(|e| Failure::run(format!("cannot start a thread: {e}")))?;
-    Ok((key, job))
+    let key = ClusterKey::parse(words.next().unwrap_or_default()).map_err(|e| none(&e))?;
+    Ok((key, words.next().and_then(parse_hash)))
 }
 
-/// Before this worker has reached its controller, there is nothing to be left in good order.
-static CONNECTED: AtomicBool = AtomicBool::new(false);
-
-/// The end of standard input means that the controller is gone, or done with this worker.
-fn watch_input() {
-    let mut rest = [0; 64];
-    while std::io::stdin().lock().read(&mut rest).is_ok_and(|n| n > 0) {}
-    if CONNECTED.load(Ordering::Acquire) {
-        std::thread::sleep(GRACE);
-    }
-    std::process::exit(1);
-}
-
-/// Asks the kernel to end this process with its parent.
-fn leave_with(parent: Option<u32>) {
-    // SAFETY: sets an attribute of this process; takes no pointers.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    // It may have gone before the kernel was asked.
-    if parent.is_some_and(|p| p != std::os::unix::process::parent_id()) {
+/// Whatever more is said on standard input means that this worker shall leave; its end without a
+/// word, that the controller is gone. Before this worker has reached it, there is nothing to be
+/// left in good order.
+fn watch_parent(
+    is_connected: impl Fn() -> bool + Send + 'static,
+    ended: impl Fn() + Send + 'static,
+) -> Result<(), Failure> {
+    let watch = move || {
+        let mut rest = [0; 64];
+        let leave = std::io::stdin().lock().read(&mut rest).is_ok_and(|n| n > 0);
+        if is_connected() && !leave {
+            return ended();
+        }
+        if is_connected() {
+            std::thread::sleep(GRACE);
+        }
         std::process::exit(1);
-    }
+    };
+    let thread = std::thread::Builder::new().name("parent".into()).stack_size(64 << 10);
+    thread.spawn(watch).map(drop).map_err(|e| Failure::run(format!("cannot start a thread: {e}")))
 }
 
 fn parse_hash(text: &str) -> Option<[u8; 32]> {
@@ -173,6 +183,14 @@ fn job(matches: &ArgMatches, params: &[ParamHelp]) -> Result<Option<[u8; 32]>, F
     let job = front::plan(Path::new(path), &given, args::reserved(), |_| Facts::default())
         .map_err(|findings| out::wrong_program(&findings, false))?;
     Ok(Some(job.hash))
+}
+
+/// A time, or `0`: not at all.
+pub fn patience(given: &str) -> Result<Duration, String> {
+    match given {
+        "0" | "0s" | "0ms" => Ok(Duration::ZERO),
+        given => waiting(given),
+    }
 }
 
 /// `30s`, `5m`, `500ms`.

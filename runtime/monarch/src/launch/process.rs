@@ -1,12 +1,13 @@
 //! Worker processes of this machine: started, watched, reaped.
 //!
 //! A worker gets the cluster key through its standard input, never through its arguments or its
-//! environment, and takes the end of that stream for the death of its controller: a second
-//! signal beside the parent-death signal, so that no orphan is ever left.
+//! environment. A second word there tells it to leave; the end of that stream without one means
+//! that its controller was killed: then it waits for another one, within a bound, and no longer.
 
-use monarch_controller::{Child, ChildExit, Launcher, Seat};
+use monarch_controller::{Child, ChildExit, ChildMark, Launcher, Seat};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,15 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Starts `monarch worker` processes of the running binary.
 pub struct Processes {
     pub count: u32,
+    /// How long they wait for a controller that was killed to be started again.
+    pub patience: Duration,
+}
+
+impl Processes {
+    /// Workers of a run that nobody goes on with.
+    pub fn hasty(count: u32) -> Processes {
+        Processes { count, patience: Duration::ZERO }
+    }
 }
 
 impl Launcher for Processes {
@@ -31,10 +41,14 @@ impl Launcher for Processes {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["worker", "--join", &address.to_string()]);
         command.args(["--slot", &seat.slot.to_string()]);
-        command.args(["--parent", &std::process::id().to_string()]);
+        command.args(["--patience", &format!("{}ms", self.patience.as_millis())]);
         let job = monarch_graph::hex(&seat.job_hash);
         let secret = format!("{} {job}", key.to_hex());
         Ok(Box::new(WorkerProcess::spawn(command, &secret)?))
+    }
+
+    fn adopt(&mut self, mark: &ChildMark) -> Option<Box<dyn Child>> {
+        Some(Box::new(Adopted::of(mark)?))
     }
 
     fn count(&self) -> u32 {
@@ -109,7 +123,10 @@ impl Child for WorkerProcess {
     }
 
     fn release(&mut self) {
-        self.stdin = None;
+        if let Some(mut pipe) = self.stdin.take() {
+            // One that is gone needs no word.
+            let _ = pipe.write_all(b"leave\n");
+        }
     }
 
     fn kill(&mut self) {
@@ -133,6 +150,61 @@ impl Drop for WorkerProcess {
         self.kill();
         let _ = self.child.wait();
         self.join_reader();
+    }
+}
+
+/// A worker process that a controller before this one has started. How it ends is told to nobody:
+/// only that it does is seen.
+struct Adopted {
+    pid: u32,
+    /// Names this very process, whoever has its number later.
+    handle: OwnedFd,
+}
+
+impl Adopted {
+    fn of(mark: &ChildMark) -> Option<Adopted> {
+        // SAFETY: takes numbers alone; returns a descriptor of this process's own, or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, mark.pid, 0) };
+        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: it was opened just now, and nobody else has it.
+        let handle = unsafe { OwnedFd::from_raw_fd(fd) };
+        // Only now: the process of this number can be no other one any more.
+        mark.lives().then_some(Adopted { pid: mark.pid, handle })
+    }
+
+    fn has_ended(&self) -> bool {
+        let fd = self.handle.as_raw_fd();
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure, which outlives the call; it does not wait.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    }
+}
+
+impl Child for Adopted {
+    fn try_wait(&mut self) -> Option<ChildExit> {
+        let text = "its process ended, which a controller before this one had started".to_string();
+        self.has_ended().then_some(ChildExit { text, signal: None, clean: false })
+    }
+
+    fn kill(&mut self) {
+        if let (false, Ok(group)) = (self.has_ended(), i32::try_from(self.pid)) {
+            // SAFETY: sends a signal; takes no pointers. Each worker leads a group of its own.
+            unsafe { libc::kill(-group, libc::SIGKILL) };
+        }
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.pid)
+    }
+
+    fn stderr_tail(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 

@@ -9,6 +9,8 @@ impl Run {
     /// Reports of a step are equal on all ranks, so that one of a step below `base` stands for
     /// all. Of what lies beyond, nothing has been recorded: it is done again, to the same bits.
     pub fn regroup(&mut self, base: u64, world: u32, out: &mut Vec<Command>) -> Result<(), Reject> {
+        let from = self.done;
+        self.before_going_on(base);
         self.merge_up_to(base, out)?;
         self.reports.clear();
         self.reported.clear();
@@ -30,6 +32,7 @@ impl Run {
             out.push(Command::Discard { step, why });
             self.save_is_void(step, base, with_eval);
         }
+        self.after_going_on(from, base);
         Ok(())
     }
 
@@ -47,6 +50,7 @@ impl Run {
 
     fn merge_up_to(&mut self, base: u64, out: &mut Vec<Command>) -> Result<(), Reject> {
         while self.done < base {
+            self.evaluated_again(out)?;
             let row = self.reports.pop_front();
             let said: Vec<_> = row.iter().flat_map(|r| r.said().copied()).collect();
             let Some(merged) = agree_on_step(&said)? else {

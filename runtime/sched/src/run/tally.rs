@@ -19,6 +19,11 @@ impl<T> Tally<T> {
         true
     }
 
+    /// Said by one more, of whose rank nothing is known.
+    pub fn add(&mut self, what: T) {
+        self.said.push(Some(what));
+    }
+
     pub fn awaits(&self, rank: u32) -> bool {
         self.said.get(rank as usize).is_some_and(|said| said.is_none())
     }

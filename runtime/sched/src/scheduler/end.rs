@@ -49,7 +49,7 @@ impl Scheduler {
             _ if self.is_running() => {
                 self.run.ask_to_stop(false);
             }
-            Phase::Gathering | Phase::Starting | Phase::Halting(_) => {
+            Phase::Gathering | Phase::Returning(_) | Phase::Starting | Phase::Halting(_) => {
                 self.abort("stopped on request");
                 self.prints.fill(None);
                 self.conclude(Ended::Stopped);

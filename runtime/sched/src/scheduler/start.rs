@@ -28,6 +28,8 @@ impl Scheduler {
             if self.workers.len() == self.config.world as usize {
                 self.start(now_ns);
             }
+        } else if matches!(self.phase, Phase::Returning(_)) {
+            self.joined_meanwhile(joined);
         } else if let Err(why) = self.late(joined) {
             self.out.push(Command::Refuse { worker, why: why.clone() });
             // Nobody but the controller waits for one that it has started.

@@ -42,6 +42,9 @@ impl Scheduler {
             }
             return;
         }
+        if matches!(self.phase, Phase::Returning(_)) {
+            return self.will_not_return(|w| w.worker == worker, None);
+        }
         let Some(rank) = self.rank(worker) else { return };
         if matches!(self.phase, Phase::Finishing) {
             return self.left(now_ns, rank, &why, false);
@@ -60,6 +63,9 @@ impl Scheduler {
                 self.fail(Cause::NeverJoined { slot, exit });
             }
             return;
+        }
+        if matches!(self.phase, Phase::Returning(_)) {
+            return self.will_not_return(|w| w.slot == Some(slot), Some(slot));
         }
         let place = self.workers.iter().position(|w| w.slot == Some(slot));
         let Some((rank, w)) = place.and_then(|r| Some((r as u32, self.workers.get(r)?))) else {

@@ -45,6 +45,7 @@ pub fn config(world: u32, steps: u64) -> Config {
             grace_ns: 1_000 * MS,
             settle_ns: 200 * MS,
             halt_ns: 1_000 * MS,
+            return_ns: 1_000 * MS,
         },
     }
 }

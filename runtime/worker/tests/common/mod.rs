@@ -117,6 +117,7 @@ impl Setup {
                 resume: self.resume.clone(),
                 first_step: self.first_step,
                 trace: self.trace.clone(),
+                incarnation: 1,
                 form: Form {
                     generation: 0,
                     rank,
@@ -193,5 +194,5 @@ impl Transcript {
 
 pub fn window(until: u64, due: &[(u64, DueKind)]) -> Window {
     let due = due.iter().map(|(step, what)| Due { step: *step, what: what.clone() }).collect();
-    Window { until, due }
+    Window { until, due, kept: 0 }
 }
