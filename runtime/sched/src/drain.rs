@@ -43,7 +43,9 @@ impl Scheduler {
         let world = self.workers.len();
         let member = self.workers.get(rank as usize).map(|w| w.worker);
         let why = match member {
-            _ if matches!(self.phase, Phase::Gathering | Phase::Returning(_)) => "the run has not begun".to_string(),
+            _ if matches!(self.phase, Phase::Gathering | Phase::Returning(_)) => {
+                "the run has not begun".to_string()
+            }
             _ if !self.can_leave() => "the run is at its end".to_string(),
             None => format!("there are {world} workers, from 0 on"),
             Some(worker) => {

@@ -290,7 +290,8 @@ impl Cluster {
             };
             list.push(monarch_wire::Due { step, what });
         }
-        let window = Window { until, due: list };
+        // This controller is never started again: it asks for no report twice.
+        let window = Window { until, due: list, kept: until };
         for place in 0..self.hub.ranks.len() {
             if let Some(&node) = self.hub.ranks.get(place) {
                 self.send(node, Word::Window(window.clone()));

@@ -79,6 +79,7 @@ impl Job {
                 grace_ns: 300 * MS,
                 settle_ns: 10 * MS,
                 halt_ns: 100 * MS,
+                return_ns: 300 * MS,
             },
         }
     }
