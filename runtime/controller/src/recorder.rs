@@ -401,32 +401,26 @@ impl Writer {
                 let left = json!({ "rank": rank, "host": host, "pid": pid, "step": step });
                 self.line(at, "left", left);
             }
-            RunEvent::Regrouped { generation, step, workers, seconds } => self.line(
-                at,
-                "regrouped",
-                json!({
-                    "generation": generation,
-                    "step": step,
-                    "workers": workers,
+            RunEvent::Regrouped { generation, step, workers, seconds } => {
+                let regrouped = json!({
+                    "generation": generation, "step": step, "workers": workers,
                     "seconds": number(*seconds),
-                }),
-            ),
+                });
+                self.line(at, "regrouped", regrouped);
+            }
             RunEvent::Listening { address } => {
                 self.line(at, "listening", json!({ "address": address.to_string() }));
             }
             RunEvent::Joined { host, joined, .. } => {
                 self.line(at, "joined", json!({ "host": host, "joined": joined }));
             }
-            RunEvent::Restarted { incarnation, step, workers, seconds, .. } => self.line(
-                at,
-                "restarted",
-                json!({
-                    "incarnation": incarnation,
-                    "step": step,
-                    "workers": workers,
+            RunEvent::Restarted { incarnation, step, workers, seconds, .. } => {
+                let restarted = json!({
+                    "incarnation": incarnation, "step": step, "workers": workers,
                     "seconds": number(*seconds),
-                }),
-            ),
+                });
+                self.line(at, "restarted", restarted);
+            }
             RunEvent::Finished(_) => {}
         }
     }

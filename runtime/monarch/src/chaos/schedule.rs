@@ -79,10 +79,9 @@ impl Kind {
         Kind::EACH.into_iter().find(|k| k.name() == name)
     }
 
-    /// Whether it is drawn without being asked for: it leaves a holder of the weights, and takes no
-    /// longer than a moment to get over.
+    /// Whether it is drawn without being asked for: it leaves a holder of the weights.
     pub fn is_usual(self) -> bool {
-        !matches!(self, Kind::All | Kind::Hang | Kind::Controller)
+        self != Kind::All
     }
 
     /// How often it is drawn, beside the others.

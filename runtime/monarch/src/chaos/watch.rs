@@ -1,6 +1,7 @@
 //! A `monarch run` of this binary, whose events are stamped as they come.
 
 use super::process::MARK;
+use monarch_controller::JOURNAL;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader};
@@ -32,10 +33,11 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Whether a checkpoint is there to go on from.
+    /// Whether a journal or a checkpoint is there to go on from.
     pub fn can_resume(&self) -> bool {
         let entries = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        entries.map(|e| e.path()).any(|p| p.join("manifest.json").exists())
+        self.directory.join(JOURNAL).exists()
+            || entries.map(|e| e.path()).any(|p| p.join("manifest.json").exists())
     }
 
     /// Begins the run, or goes on with it.

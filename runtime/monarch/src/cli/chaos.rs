@@ -39,7 +39,7 @@ const FAULTS: u32 = 1_000;
 /// Runs in a row that end before any fault has struck them.
 const TOO_SHORT: u32 = 20;
 const KINDS: &str = "Only these: kill, two, again, freeze, hang, slow, join, drain, controller, \
-                     all [default: those but hang, controller and all]";
+                     all [default: those but all]";
 /// Name of the file with the key of all runs.
 const KEY: &str = "cluster.key";
 /// Between two lines of progress on a pipe.
