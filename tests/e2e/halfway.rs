@@ -48,7 +48,7 @@ fn killed_at_any_byte_of_a_save() {
         let mut place = Place::with(&text);
         place.killed = true;
         let run = place.file("runs/a");
-        let mut running = place.begin(&["--workers", "3", "--run-id", "a"]);
+        let mut running = place.begin(&["--workers", "3", "--run-id", "a", "--patience", "0"]);
         running.until_event("started");
         let (at, wait) = (random(&mut state) % 1_850_000, random(&mut state) % 60);
         running.until_step(wait);

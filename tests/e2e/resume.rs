@@ -154,7 +154,8 @@ fn more_than_once() {
 fn after_a_kill() {
     let mut slow = Slow::new(&chargpt(40, 4, "3 steps"));
     slow.place.killed = true;
-    let args = ["--workers", "2", "--run-id", "stopped"];
+    // Its workers do not wait for another one.
+    let args = ["--workers", "2", "--run-id", "stopped", "--patience", "0"];
     let mut running = slow.place.begin(&slow.args(&args));
     running.until("checkpoint", |e| e["event"] == "checkpoint");
     running.signal(libc::SIGKILL);
