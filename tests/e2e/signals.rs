@@ -1,5 +1,7 @@
 //! Ctrl-C, once and twice, and its relatives.
 
+mod matrix;
+
 use crate::support::{Outcome, Place, checkpoint, digits, swap};
 use std::time::{Duration, Instant};
 

@@ -31,7 +31,7 @@ impl Stuck {
 }
 
 /// The page that a worker shows, by its name among the open files.
-fn page_of(pid: i32) -> Option<Page> {
+pub fn page_of(pid: i32) -> Option<Page> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let is_page = |entry: &std::fs::DirEntry| {
         let target = std::fs::read_link(entry.path()).unwrap_or_default();
