@@ -27,7 +27,7 @@ WARM_UP = 30
 def job(answer):
     text = (ROOT / "examples/chargpt.mon").read_text()
     changes = [
-        ("  batch = 64\n", "  batch = 32\n  fault { worker.slow = %s(after = 20%%) }\n" % answer),
+        ("  batch = 64\n", "  batch = 16\n  fault { worker.slow = %s(after = 20%%) }\n" % answer),
         ("every = 250 steps, batches = 50", "every = 100000 steps, batches = 1"),
         ("until = 5000 steps", "until = 90000 steps"),
     ]
@@ -63,7 +63,7 @@ def run(monarch, answer, seconds):
         path = pathlib.Path(folder) / "job.mon"
         path.write_text(job(answer))
         command = [monarch, "run", str(path), "--json", "--workers", "2", "--threads", "1"]
-        command += ["--depth", "2", "--D", "96", "--H", "3", "--T", "64"]
+        command += ["--depth", "2", "--D", "48", "--H", "3", "--T", "32"]
         command += ["--corpus", str(ROOT / "runtime/sched/src/*.rs")]
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True,
                                    stderr=subprocess.DEVNULL)
