@@ -220,6 +220,17 @@ impl Scheduler {
             let why = format!("no worker that holds the weights came back within {seconds:.1} s");
             return self.fail(Cause::NoWayBack { why });
         }
+        if self.begun && self.config.recovery.least == 0 && came < self.config.world {
+            if waited_ns >= times.return_ns {
+                let world = self.config.world;
+                let why = format!(
+                    "{came} of {world} workers came back, and the workers of this run stay as \
+                     they are (`worker.lost = stop`)"
+                );
+                self.fail(Cause::NoWayBack { why });
+            }
+            return;
+        }
         let told = returning.back.values().copied().max().unwrap_or(0);
         // Processes that live and do not come: others take their places.
         let silent: Vec<u32> = returning.slots.iter().copied().collect();

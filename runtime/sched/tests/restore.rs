@@ -391,3 +391,55 @@ fn a_controller_killed_at_any_command_changes_nothing() {
     }
     assert!(back * 10 < seeds, "{back} of {seeds} had to go back to a checkpoint");
 }
+
+fn facts() -> Facts {
+    Facts { begun: true, generation: 4, recorded: 7, ..Facts::default() }
+}
+
+fn back(id: u64, slot: Option<u32>, generation: u64) -> Event {
+    let one = worker(id, slot.unwrap_or_default());
+    Event::Returned { joined: Joined { slot, ..joined(&one) }, generation }
+}
+
+fn is_refusal(command: &Command, id: u64) -> bool {
+    matches!(command, Command::Refuse { worker, .. } if worker.0 == id)
+}
+
+/// A guest that was given up, and woke up when nobody could tell it, is not counted in the place of
+/// one that the run waits for.
+#[test]
+fn who_was_given_up_before_is_not_counted_on() {
+    let recovery = Recovery::default();
+    let config = Config { recovery, ..config(2, STEPS) };
+    let mut scheduler = Scheduler::restore(config, facts(), &[0], 1, 0).expect("a config");
+    assert_eq!(scheduler.step(MS, back(10, Some(0), 4)), Vec::new());
+    let out = scheduler.step(2 * MS, back(11, None, 2));
+    assert!(matches!(&out[..], [refusal] if is_refusal(refusal, 11)), "{out:?}");
+    let report = Event::Halted {
+        worker: WorkerId(11),
+        generation: 5,
+        done: Some(3),
+        peer_address: String::new(),
+    };
+    assert_eq!(scheduler.step(3 * MS, report), Vec::new());
+    // The one that is missed had heard of the generation before the last one.
+    let out = scheduler.step(4 * MS, back(12, None, 3));
+    let halt = Command::Halt { generation: 5, workers: vec![WorkerId(10), WorkerId(12)] };
+    assert_eq!(out, [halt]);
+}
+
+/// `worker.lost = stop`: a run whose workers do not all come back goes on from its checkpoint.
+#[test]
+fn who_wants_all_of_them_goes_back_without_one() {
+    let config = config(2, STEPS);
+    let late = config.timeouts.return_ns;
+    let mut scheduler = Scheduler::restore(config, facts(), &[0], 0, 0).expect("a config");
+    assert_eq!(scheduler.step(MS, back(10, Some(0), 4)), Vec::new());
+    let out = scheduler.step(late, Event::Tick);
+    let ended = out.iter().find_map(|command| match command {
+        Command::Conclude(outcome) => Some(outcome.ended.clone()),
+        _ => None,
+    });
+    let Some(Ended::Failed(Cause::NoWayBack { why })) = ended else { panic!("{out:?}") };
+    assert!(why.starts_with("1 of 2 workers came back"), "{why}");
+}
