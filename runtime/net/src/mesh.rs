@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::addr::BindError;
 use crate::bulk::Header;
@@ -49,6 +49,8 @@ pub enum MeshError {
     WrongWorld { rank: u32, ours: u32, theirs: u32 },
     /// A peer was lost while the mesh was formed.
     Lost { rank: u32, lost: Lost },
+    /// [`PeerMesh::give_up`] was called.
+    GivenUp,
     /// The network's thread has ended.
     Ended,
 }
@@ -77,6 +79,7 @@ impl fmt::Display for MeshError {
                  different lists of addresses"
             ),
             MeshError::Lost { rank, lost } => write!(f, "rank {rank}: {lost}"),
+            MeshError::GivenUp => f.write_str("nobody waits for this mesh any more"),
             MeshError::Ended => f.write_str("the network's thread has ended"),
         }
     }
@@ -136,6 +139,8 @@ struct Shared {
     received: Queue<Received>,
     peers: Mutex<BTreeMap<u32, Peer>>,
     arrivals: form::Arrivals,
+    /// Nobody waits for the mesh to be formed any more.
+    given_up: Notify,
     at_work: AtWork,
 }
 
@@ -175,6 +180,7 @@ impl PeerMesh {
             received: Queue::default(),
             peers: Mutex::default(),
             arrivals: form::Arrivals::default(),
+            given_up: Notify::new(),
             at_work: AtWork::default(),
         });
         thread.spawn(form::accept(endpoint.clone(), shared.clone()));
@@ -209,10 +215,15 @@ impl PeerMesh {
             limit,
         };
         let addrs = addrs.to_vec();
-        let links = self
-            .thread
-            .run(async move { formation.run(&addrs).await })
-            .unwrap_or(Err(MeshError::Ended))?;
+        let shared = self.shared.clone();
+        let formed = async move {
+            tokio::select! {
+                biased;
+                () = shared.given_up.notified() => Err(MeshError::GivenUp),
+                formed = formation.run(&addrs) => formed,
+            }
+        };
+        let links = self.thread.run(formed).unwrap_or(Err(MeshError::Ended))?;
         for link in links {
             let (outbox, queue) = Outbox::new(self.shared.options.max_queued);
             let (budget, connection) = (outbox.budget(), link.connection.clone());
@@ -220,6 +231,11 @@ impl PeerMesh {
             self.thread.spawn(pump::run(self.shared.clone(), link, budget, queue));
         }
         Ok(())
+    }
+
+    /// Ends [`connect_all`](Self::connect_all), now or when it is called.
+    pub fn give_up(&self) {
+        self.shared.given_up.notify_one();
     }
 
     /// Queues a message to a peer without waiting or copying: a `Vec<u8>` or `Bytes`; other owners

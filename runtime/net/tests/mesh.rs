@@ -234,3 +234,27 @@ fn a_stranger_is_no_peer() {
     let error = mesh.connect_all(0, &addrs, Duration::from_millis(300)).unwrap_err();
     assert!(matches!(&error, MeshError::Missing { ranks, .. } if ranks == &[1]), "{error:?}");
 }
+
+/// Members change before all have connected: the next mesh listens at the same port.
+#[test]
+fn a_mesh_that_is_given_up_frees_its_port() {
+    let cluster = cluster();
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let start = |addr: &str| PeerMesh::start(addr, &cluster.worker, &Options::bulk()).unwrap();
+    let (mut mesh, own) = start("127.0.0.1:0");
+    // A lower rank that does not answer, a higher one that does not come, and too early a word.
+    let addrs = [silent.local_addr().unwrap(), own];
+    for (rank, early) in [(1, false), (0, false), (1, true)] {
+        std::thread::scope(|scope| {
+            if early {
+                mesh.give_up();
+            }
+            let forming = scope.spawn(|| mesh.connect_all(rank, &addrs, LONG));
+            mesh.give_up();
+            let error = forming.join().unwrap().unwrap_err();
+            assert!(matches!(error, MeshError::GivenUp), "{error:?}");
+        });
+        drop(mesh);
+        mesh = start(&own.to_string()).0;
+    }
+}

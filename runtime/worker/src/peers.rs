@@ -8,6 +8,7 @@ use monarch_net::{
     Identity, MeshError, MeshEvent, Options, Payload, PeerMesh, RecvError, SendError,
 };
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -75,26 +76,32 @@ impl Listening {
             let found = found.map_err(|e| failed(&format_args!("`{peer}`: {e}")))?.next();
             addresses.push(found.ok_or_else(|| failed(&format_args!("`{peer}` has no address")))?);
         }
-        // On a thread of its own, since it cannot be told to stop.
+        // On a thread of its own, for it looks at no switch while it waits.
+        let mesh = Arc::new(self.mesh);
         let (say, done) = channel();
+        let its_mesh = mesh.clone();
         let work = move || {
-            let connected = self.mesh.connect_all(rank, &addresses, limit);
-            // Nobody waits any more when the run has ended.
-            let _ = say.send(connected.map(|()| self.mesh));
+            let connected = its_mesh.connect_all(rank, &addresses, limit);
+            // Before anybody is told: the last one to let go of the mesh frees its port.
+            drop(its_mesh);
+            let _ = say.send(connected);
         };
         let thread = std::thread::Builder::new().name("connect".into());
         thread.spawn(work).map_err(|e| failed(&e))?;
         loop {
             match done.recv_timeout(SLICE) {
-                Ok(Ok(mesh)) => return Ok(PeerBulk { mesh }),
+                Ok(Ok(())) => return Ok(PeerBulk { mesh }),
                 Ok(Err(error)) => {
+                    stop.check().map_err(lost)?;
                     let why = error.to_string();
                     return Err(match peer_of(&error) {
                         Some(rank) => lost(CollectiveError::PeerLost { rank, why }),
                         None => failed(&why),
                     });
                 }
-                Err(RecvTimeoutError::Timeout) => stop.check().map_err(lost)?,
+                // The next generation listens at the same port.
+                Err(RecvTimeoutError::Timeout) if stop.is_set() => mesh.give_up(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(error) => return Err(failed(&error)),
             }
         }
@@ -122,7 +129,7 @@ fn peer_of(error: &MeshError) -> Option<u32> {
 
 /// Connections to all peers.
 pub(crate) struct PeerBulk {
-    mesh: PeerMesh,
+    mesh: Arc<PeerMesh>,
 }
 
 pub(crate) struct Received(Payload);

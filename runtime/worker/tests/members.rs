@@ -30,7 +30,9 @@ fn halted(rank: &Rank) -> (Halted, u64) {
         match rank.hear() {
             Some(FromWorker::Halted(halted)) => return (halted, steps),
             Some(FromWorker::Step(_)) => steps += 1,
-            Some(FromWorker::Failed(failure)) => assert!(failure.lost_peer.is_some()),
+            Some(FromWorker::Failed(failure)) => {
+                assert!(failure.lost_peer.is_some(), "{failure:?}")
+            }
             other => panic!("{other:?} instead of `Halted`"),
         }
     }
@@ -276,6 +278,33 @@ fn an_evaluation_that_is_dropped_is_forgotten() {
     assert_eq!(finish(&mut ranks), [want]);
 }
 
+/// Members change while a worker whose port is fixed still waits for the others.
+#[test]
+fn a_fixed_port_outlives_a_mesh_that_never_forms() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.safetensors");
+    write_data(&data, None);
+    let plan = plan(&data, true);
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut config = ranks_config(Way::Quic);
+    config.peers.as_mut().unwrap().listen = free.to_string();
+    let mut rank = Rank::start(config);
+    let peers = vec![silent.local_addr().unwrap().to_string(), rank.hello.peer_address.clone()];
+    let form = Form { base: 0, ..form(1, 2, &Links::Quic { peers }, &[false, false]) };
+    rank.say(start(&plan, Form { generation: 0, ..form.clone() }));
+    for generation in 1..4 {
+        // It is asked for while the mesh is being formed, or a little earlier.
+        std::thread::sleep(std::time::Duration::from_millis(20 * generation));
+        rank.say(ToWorker::Halt { generation });
+        let (halted, _) = halted(&rank);
+        assert_eq!((halted.generation, halted.peer_address), (generation, free.to_string()));
+        rank.say(ToWorker::Form(Form { generation, ..form.clone() }));
+    }
+    rank.say(ToWorker::Abort { why: "enough".into() });
+    assert!(rank.join().is_err());
+}
+
 /// A second change before the first is complete: only the last one counts.
 #[test]
 fn members_that_change_while_they_change() {
@@ -311,8 +340,9 @@ fn a_newcomer_that_is_halted_at_once() {
     let data = dir.path().join("data.safetensors");
     write_data(&data, None);
     let plan = plan(&data, true);
-    let (links, _open) = links(Way::Shared, &[String::new(), String::new()]);
     for _ in 0..50 {
+        // It may have taken its place in there when it hears of the halt.
+        let (links, _open) = links(Way::Shared, &[String::new(), String::new()]);
         let mut rank = Rank::start(ranks_config(Way::Shared));
         rank.say(start(&plan, form(1, 2, &links, &[true, false])));
         rank.say(ToWorker::Halt { generation: 2 });
