@@ -35,7 +35,9 @@ fn random_faults_leave_the_same_weights() {
     let alone = place.train(&["--workers", "2"]).ok();
     assert_eq!(quiet["fingerprint"], alone.fingerprint().as_str());
     assert_eq!(number(&end["all"]["faults"]), 16);
-    assert_eq!(number(&end["steps"]), number(&end["runs"]) * number(&quiet["steps"]));
+    // A controller that is killed may have said a step of which nothing was on record yet.
+    let once = number(&end["steps"]) - number(&end["steps_repeated"]);
+    assert_eq!(once, number(&end["runs"]) * number(&quiet["steps"]));
     // The schedule is that of the seed; where too few were left to kill one, it was halted, and
     // workers come and go in turn.
     let usual: Vec<Kind> = Kind::EACH.into_iter().filter(|k| k.is_usual()).collect();

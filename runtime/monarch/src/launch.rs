@@ -3,5 +3,5 @@
 pub mod process;
 pub mod thread;
 
-pub use process::Processes;
+pub use process::{Processes, end_left};
 pub use thread::Threads;

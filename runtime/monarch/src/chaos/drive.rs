@@ -96,6 +96,9 @@ pub struct Drive<'a> {
     run: Watched,
     /// The furthest step, and when.
     step: Option<(u64, Instant)>,
+    /// The controller was killed, and is to stay away for this share of the longest time. What it
+    /// had said before may still be under way.
+    shot: Option<f64>,
     generation: u64,
     members: u32,
     /// Members there are to be, and that there were at first.
@@ -140,6 +143,7 @@ impl<'a> Drive<'a> {
             figures,
             run,
             step: None,
+            shot: None,
             generation: 0,
             members: 0,
             full: 0,
@@ -282,7 +286,7 @@ impl<'a> Drive<'a> {
         }
         self.step = Some((step, at));
         let Some(incident) = self.incident.as_mut() else { return Ok(()) };
-        let counts = incident.beyond.is_none_or(|old| self.generation > old);
+        let counts = self.shot.is_none() && incident.beyond.is_none_or(|old| self.generation > old);
         if counts && incident.step(step, at, self.quiet, self.members, self.full) {
             self.close(tell);
             self.plan_next(at);
@@ -378,7 +382,10 @@ impl<'a> Drive<'a> {
                 let guest = self.launch.guest(&self.address).map_err(Trouble::Start)?;
                 self.guests.push(guest);
             }
-            Kind::Controller => self.run.kill(),
+            Kind::Controller => {
+                self.shot = Some(fault.span);
+                self.run.kill();
+            }
             // Nobody is started in its place.
             Kind::Drain => self.full -= 1,
             Kind::Freeze | Kind::Slow => {}
@@ -442,14 +449,14 @@ impl<'a> Drive<'a> {
             self.figures.runs += 1;
             return Ok(Some(Ended { fingerprint, faults: self.faults }));
         }
-        let fault = self.incident.as_ref().map(|i| i.fault);
-        match fault {
-            Some(Fault { kind: Kind::All, .. }) => {
+        let kind = self.incident.as_ref().map(|i| i.fault.kind);
+        match (kind, self.shot.take()) {
+            (Some(Kind::All), _) => {
                 // Whatever the old one has left would be in the way of the new one.
                 process::sweep(&self.launch.mark).map_err(Trouble::Start)?;
                 self.guests.clear();
             }
-            Some(Fault { kind: Kind::Controller, span, .. }) => {
+            (_, Some(span)) => {
                 std::thread::sleep(AWAY.mul_f64(span));
             }
             _ => return Err(Trouble::Failed { code, words: self.words() }),

@@ -5,7 +5,7 @@ use super::verbs::{Group, Takes, Verb};
 use super::{Failure, args, out, program, signals, text};
 use clap::{ArgMatches, Command};
 use monarch::front::{Findings, Job};
-use monarch::launch::Processes;
+use monarch::launch::{Processes, end_left};
 use monarch::resume::{self, Killed};
 use monarch::run_id::{self, Claim};
 use monarch::saved::{self, SavedPlan};
@@ -18,6 +18,7 @@ use monarch_controller::{
 use monarch_graph::Plan;
 use monarch_net::ClusterKey;
 use serde_json::{Value, json};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -205,8 +206,17 @@ fn after_a_kill(job: &Job, killed: Killed) -> Result<Target, Failure> {
     eprint_line(&format!(
         "the controller of this run was killed at step {step}, and its workers are not waited for"
     ));
+    if is_free(&target.run_dir) {
+        end_left(&journaled.children);
+    }
     (target.resume, target.anew) = from_disk(&job.plan, &target.run_dir)?;
     Ok(target)
+}
+
+/// No other process is at work in the run's directory.
+fn is_free(run_dir: &Path) -> bool {
+    let lock = File::open(run_dir).ok();
+    !matches!(lock.as_ref().map(File::try_lock), Some(Err(TryLockError::WouldBlock)))
 }
 
 /// The last whole checkpoint, or that the run begins once more.

@@ -33,6 +33,17 @@ impl Processes {
     }
 }
 
+/// Ends workers of a controller that is gone, for whom nobody comes back: without this they would
+/// wait for another one as long as they have patience. Waits until they have ended.
+pub fn end_left(marks: &[ChildMark]) {
+    let mut left: Vec<Adopted> = marks.iter().filter_map(Adopted::of).collect();
+    left.iter_mut().for_each(Child::kill);
+    let deadline = Instant::now() + LEFT;
+    while !left.iter().all(Adopted::has_ended) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 impl Launcher for Processes {
     fn launch(&mut self, seat: &Seat) -> std::io::Result<Box<dyn Child>> {
         let missing = |what: &str| std::io::Error::other(format!("the controller has no {what}"));
@@ -55,6 +66,9 @@ impl Launcher for Processes {
         self.count
     }
 }
+
+/// Longest wait for processes that were killed.
+const LEFT: Duration = Duration::from_secs(5);
 
 /// A worker process of ours.
 pub struct WorkerProcess {
