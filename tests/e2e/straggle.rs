@@ -43,8 +43,9 @@ fn a_worker_that_is_held_up_is_named_and_spared() {
     running.until_step(5);
     let brake = Brake::on(place.workers()[1]);
     let slow = running.until("slow worker", |e| e["event"] == "slow");
-    // Of what it is busy with all the time, the pauses hit the longest part.
-    assert_eq!(slow["phase"], "backward", "{slow}");
+    // What it is busy with nearly all the time; the pauses fall where they will.
+    let busy = ["forward", "backward"].contains(&slow["phase"].as_str().unwrap_or_default());
+    assert!(busy, "{slow}");
     assert!(slow["times"].as_f64().is_some_and(|t| t > 1.2), "{slow}");
     let [before, after] = [0, 1].map(|i| slow["shards"][i].as_u64().expect("a new deal"));
     assert!(before == 4 && (1..4).contains(&after), "{slow}");
