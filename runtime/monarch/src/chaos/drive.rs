@@ -109,6 +109,8 @@ pub struct Drive<'a> {
     guests: Vec<Guest>,
     /// Processes that are known to have the weights.
     known: BTreeSet<i32>,
+    /// Processes that have left as they were told, and may still be ending: they hold nothing.
+    left: Vec<i32>,
     incident: Option<Incident>,
     /// When the next fault strikes.
     due: Option<Instant>,
@@ -151,6 +153,7 @@ impl<'a> Drive<'a> {
             address: String::new(),
             guests: Vec::new(),
             known: BTreeSet::new(),
+            left: Vec::new(),
             incident: None,
             due: None,
             heard: Instant::now(),
@@ -258,6 +261,11 @@ impl<'a> Drive<'a> {
                 }
             }
             "lost" => self.lost += 1,
+            "left" => {
+                let pid = event["pid"].as_u64().and_then(|p| i32::try_from(p).ok());
+                self.left.extend(pid);
+                self.known.retain(|known| Some(*known) != pid);
+            }
             "step" => self.stepped(number("step"), at, event, tell)?,
             "finished" => self.fingerprint = event["fingerprint"].as_str().map(String::from),
             _ => {}
@@ -266,7 +274,8 @@ impl<'a> Drive<'a> {
     }
 
     fn know_all(&mut self) {
-        self.known = process::workers(&self.launch.mark).iter().map(|p| p.pid).collect();
+        let there = process::workers(&self.launch.mark).into_iter().map(|p| p.pid);
+        self.known = there.filter(|pid| !self.left.contains(pid)).collect();
     }
 
     fn stepped(
