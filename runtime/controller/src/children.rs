@@ -1,4 +1,5 @@
 use crate::config::RunConfig;
+use crate::handle::ProcessHandle;
 use crate::journal::{self, ChildMark};
 use crate::link::{Door, Input};
 use crate::oom::OomWatch;
@@ -304,7 +305,7 @@ fn watch(pid: u32, inbox: Sender<Input>) {
         while unsafe { libc::waitid(libc::P_PID, pid, &mut info, how) } != 0 {
             if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
                 // Not a child of this process.
-                until_end(pid);
+                ProcessHandle::open(pid).inspect(ProcessHandle::wait);
                 break;
             }
         }
@@ -314,24 +315,6 @@ fn watch(pid: u32, inbox: Sender<Input>) {
     let thread = std::thread::Builder::new().name("watch".into()).stack_size(64 << 10);
     // Without it, the end is noticed at the next tick.
     let _ = thread.spawn(wait);
-}
-
-/// Returns when the process ends, whose child ever it is.
-fn until_end(pid: u32) {
-    // SAFETY: takes numbers alone; returns a descriptor of this process's own, or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    let Ok(fd) = i32::try_from(fd) else { return };
-    if fd < 0 {
-        return;
-    }
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one structure, which outlives the call; the descriptor is closed once.
-    unsafe {
-        while libc::poll(&mut poll, 1, -1) < 0
-            && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
-        {}
-        libc::close(fd);
-    }
 }
 
 impl Drop for Children<'_> {

@@ -17,6 +17,7 @@ mod config;
 mod control;
 mod event;
 mod eventloop;
+mod handle;
 mod journal;
 mod link;
 mod measure;
@@ -34,9 +35,10 @@ pub use control::{ControlHandle, ControlInbox, ControlRequest, control};
 pub use event::{
     CheckpointEvent, EvalEvent, Observer, RunEvent, SlowEvent, StartedEvent, StepEvent, WorkerEvent,
 };
+pub use handle::ProcessHandle;
 pub use journal::{ChildMark, Head, JOURNAL, JournalError, Journaled, Seen, read as read_journal};
 pub use link::{Door, LinkClosed, WorkerEnd};
 pub use measure::{Measured, measure};
 pub use monarch_sched::{Answer, ConfigError, Recovery, SlowAnswer, Timeouts, Transport};
-pub use run::run;
+pub use run::{is_at_work, run};
 pub use summary::{Logs, RunError, Summary, Why};

@@ -279,6 +279,16 @@ struct Place {
     _lock: Option<File>,
 }
 
+/// Whether another process has the lock of a run's directory; if not, this one has it from now on.
+fn is_locked(directory: &File) -> bool {
+    matches!(directory.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+/// Whether a process is at work in a run's directory.
+pub fn is_at_work(run_dir: &Path) -> bool {
+    File::open(run_dir).is_ok_and(|directory| is_locked(&directory))
+}
+
 impl Place {
     fn prepare(run_dir: &Path) -> Result<Place, RunError> {
         let shown = run_dir.display();
@@ -293,7 +303,7 @@ impl Place {
             *dir = dir.canonicalize().map_err(failed)?;
         }
         let lock = File::open(&path).ok();
-        if let Some(Err(TryLockError::WouldBlock)) = lock.as_ref().map(File::try_lock) {
+        if lock.as_ref().is_some_and(is_locked) {
             let why = format!("another process is at work in the run's directory `{shown}`");
             return Err(RunError::new(1, why));
         }

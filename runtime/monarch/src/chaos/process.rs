@@ -3,10 +3,10 @@
 //! They are known by a mark in their environment, which whoever starts the run sets and all that
 //! it starts inherit: also those whose parent is gone.
 
+use monarch_controller::ProcessHandle;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The mark's variable.
 pub const MARK: &str = "MONARCH_CHAOS";
@@ -53,17 +53,13 @@ fn look(pid: i32, mark: &str) -> Option<Process> {
 #[derive(Debug)]
 pub struct Target {
     pub process: Process,
-    handle: OwnedFd,
+    handle: ProcessHandle,
 }
 
 impl Target {
     /// None when it has ended meanwhile.
     pub fn open(process: Process, mark: &str) -> Option<Target> {
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid, 0) };
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: the call above has just opened it, and nobody else knows it.
-        let handle = unsafe { OwnedFd::from_raw_fd(fd) };
+        let handle = ProcessHandle::open(u32::try_from(process.pid).ok()?)?;
         // The handle is of whoever has the number now.
         look(process.pid, mark)?;
         Some(Target { process, handle })
@@ -71,10 +67,7 @@ impl Target {
 
     /// False when it has ended.
     pub fn send(&self, signal: i32) -> bool {
-        let none = std::ptr::null::<libc::siginfo_t>();
-        let fd = self.handle.as_raw_fd();
-        // SAFETY: the descriptor is open, and the kernel takes no information for null.
-        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0) == 0 }
+        self.handle.send(signal)
     }
 }
 

@@ -18,7 +18,6 @@ use monarch_controller::{
 use monarch_graph::Plan;
 use monarch_net::ClusterKey;
 use serde_json::{Value, json};
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -206,17 +205,11 @@ fn after_a_kill(job: &Job, killed: Killed) -> Result<Target, Failure> {
     eprint_line(&format!(
         "the controller of this run was killed at step {step}, and its workers are not waited for"
     ));
-    if is_free(&target.run_dir) {
+    if !monarch_controller::is_at_work(&target.run_dir) {
         end_left(&journaled.children);
     }
     (target.resume, target.anew) = from_disk(&job.plan, &target.run_dir)?;
     Ok(target)
-}
-
-/// No other process is at work in the run's directory.
-fn is_free(run_dir: &Path) -> bool {
-    let lock = File::open(run_dir).ok();
-    !matches!(lock.as_ref().map(File::try_lock), Some(Err(TryLockError::WouldBlock)))
 }
 
 /// The last whole checkpoint, or that the run begins once more.

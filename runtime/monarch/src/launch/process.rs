@@ -4,10 +4,9 @@
 //! environment. A second word there tells it to leave; the end of that stream without one means
 //! that its controller was killed: then it waits for another one, within a bound, and no longer.
 
-use monarch_controller::{Child, ChildExit, ChildMark, Launcher, Seat};
+use monarch_controller::{Child, ChildExit, ChildMark, Launcher, ProcessHandle, Seat};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,7 +38,7 @@ pub fn end_left(marks: &[ChildMark]) {
     let mut left: Vec<Adopted> = marks.iter().filter_map(Adopted::of).collect();
     left.iter_mut().for_each(Child::kill);
     let deadline = Instant::now() + LEFT;
-    while !left.iter().all(Adopted::has_ended) && Instant::now() < deadline {
+    while !left.iter().all(|one| one.handle.has_ended()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -171,37 +170,25 @@ impl Drop for WorkerProcess {
 /// only that it does is seen.
 struct Adopted {
     pid: u32,
-    /// Names this very process, whoever has its number later.
-    handle: OwnedFd,
+    handle: ProcessHandle,
 }
 
 impl Adopted {
     fn of(mark: &ChildMark) -> Option<Adopted> {
-        // SAFETY: takes numbers alone; returns a descriptor of this process's own, or -1.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, mark.pid, 0) };
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: it was opened just now, and nobody else has it.
-        let handle = unsafe { OwnedFd::from_raw_fd(fd) };
+        let handle = ProcessHandle::open(mark.pid)?;
         // Only now: the process of this number can be no other one any more.
         mark.lives().then_some(Adopted { pid: mark.pid, handle })
-    }
-
-    fn has_ended(&self) -> bool {
-        let fd = self.handle.as_raw_fd();
-        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one structure, which outlives the call; it does not wait.
-        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
     }
 }
 
 impl Child for Adopted {
     fn try_wait(&mut self) -> Option<ChildExit> {
         let text = "its process ended, which a controller before this one had started".to_string();
-        self.has_ended().then_some(ChildExit { text, signal: None, clean: false })
+        self.handle.has_ended().then_some(ChildExit { text, signal: None, clean: false })
     }
 
     fn kill(&mut self) {
-        if let (false, Ok(group)) = (self.has_ended(), i32::try_from(self.pid)) {
+        if let (false, Ok(group)) = (self.handle.has_ended(), i32::try_from(self.pid)) {
             // SAFETY: sends a signal; takes no pointers. Each worker leads a group of its own.
             unsafe { libc::kill(-group, libc::SIGKILL) };
         }
